@@ -186,6 +186,9 @@ pub(crate) enum Error {
         .protectors.join(", ")
     )]
     Protected { prefix: Prefix, protectors: Vec<String> },
+    /// A tunnel for everything has the prefix on our side.
+    #[error("{0} is our side of a tunnel for everything: unload its connection first, and terminate its SAs")]
+    Selected(Prefix),
     /// A wider prefix stays shut.
     #[error("{prefix} lies in {around}, which stays shut: release that prefix first")]
     Enclosed { prefix: Prefix, around: Prefix },

@@ -67,6 +67,23 @@ pub(crate) fn last_address(prefix: &Prefix) -> IpAddr {
     from_u128(to_u128(prefix.addr()) | low_mask(width - prefix.length()), prefix.addr())
 }
 
+/// The fewest prefixes that hold the addresses of `whole` that are not in `part`.
+pub(crate) fn without(whole: &Prefix, part: &Prefix) -> Vec<Prefix> {
+    if part.length() <= whole.length() {
+        return if part.contains(whole.addr()) { Vec::new() } else { vec![*whole] };
+    }
+    if !whole.contains(part.addr()) {
+        return vec![*whole];
+    }
+    // On the way down to the part, the half that it does not lie in.
+    let width: u8 = if whole.is_ipv4() { 32 } else { 128 };
+    let other = |length: u8| {
+        let sibling = to_u128(part.addr()) ^ (1 << (width - length));
+        Prefix::new(from_u128(sibling, part.addr()), length)
+    };
+    (whole.length() + 1..=part.length()).filter_map(other).collect()
+}
+
 /// All addresses of a prefix.
 pub(crate) fn range_of(prefix: &Prefix) -> Option<AddrRange> {
     AddrRange::new(prefix.addr(), last_address(prefix))
@@ -158,6 +175,21 @@ mod tests {
         assert_eq!(exact("fd00::1", "fd00::1"), Some("fd00::1/128".parse().unwrap()));
         assert_eq!(exact("10.2.0.0", "10.2.255.254"), None);
         assert_eq!(exact("10.2.0.1", "10.2.0.2"), None);
+    }
+
+    #[test]
+    fn what_is_left_of_a_prefix_without_a_part_of_it() {
+        let left = |whole: &str, part: &str| {
+            let left = without(&whole.parse().unwrap(), &part.parse().unwrap());
+            left.iter().map(Prefix::to_string).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(left("10.1.0.0/16", "10.0.0.0/8"), "");
+        assert_eq!(left("10.1.0.0/16", "10.1.0.0/16"), "");
+        assert_eq!(left("10.1.0.0/16", "10.2.0.1/32"), "10.1.0.0/16");
+        assert_eq!(left("10.1.0.0/16", "fd00::1/128"), "10.1.0.0/16");
+        assert_eq!(left("10.1.0.0/16", "10.1.192.0/19"), "10.1.0.0/17 10.1.128.0/18 10.1.224.0/19");
+        assert_eq!(left("10.1.0.0/30", "10.1.0.1/32"), "10.1.0.2/31 10.1.0.0/32");
+        assert_eq!(left("::/0", "8000::/1"), "::/1");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::inherited::{Inherited, LetGo, Origin};
 use super::plan::{Demand, Host, ProtectionPlan, Way};
 use super::sources::Sources;
 use crate::policies::{Abandoned, Difference, Group, NewHome, Protection, SenderDifference};
-use crate::prefix_map::PrefixMap;
+use crate::prefix_map::{PrefixMap, PrefixSet};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::ops::Bound;
@@ -143,6 +143,31 @@ impl Barrier {
         self.stale.at.extend(gone.within.iter().map(|(inside, _)| *inside));
         self.inherited_changed(gone.prefix);
         self.inherited.take_back(gone);
+    }
+
+    /// True if this prefix was our side of tunnels for everything, so that our own addresses in it
+    /// stay held back beside others, and if nothing else holds it back.
+    pub(super) fn is_own_side_shut(&self, prefix: &Prefix) -> bool {
+        let is_narrow = |around: &Prefix| !around.is_default();
+        self.inherited.selected.covers(prefix)
+            && !self.wanted.protected.around(prefix).any(|(around, ())| is_narrow(around))
+            && !self.inherited.shut.covers(prefix)
+    }
+
+    /// True if a tunnel for everything has all of this prefix on our side.
+    pub(super) fn is_selected(&self, prefix: &Prefix) -> bool {
+        [&self.wanted.selected, &self.wanted.selected_by_sas].iter().any(|side| side.covers(prefix))
+    }
+
+    /// Lets our own addresses in a prefix go. Gives what [`Barrier::take_own_side_back`] needs;
+    /// `None`: they do not stay held back.
+    pub(super) fn let_own_side_go(&mut self, prefix: &Prefix) -> Option<PrefixSet> {
+        self.inherited.let_own_side_go(prefix)
+    }
+
+    /// Takes back what was let go.
+    pub(super) fn take_own_side_back(&mut self, before: PrefixSet) {
+        self.inherited.selected = before;
     }
 
     /// The prefixes that may have begun to stay shut since the last call, or ceased to, and whether

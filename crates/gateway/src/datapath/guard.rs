@@ -9,6 +9,7 @@ use super::opened::Opened;
 use super::plan::{Host, Planned, Step, Way};
 use crate::error::{Error, Result};
 use crate::policies::{Abandoned, Difference, NewHome, SenderDifference};
+use crate::prefix_map::PrefixSet;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use testudo_base::prefix::Prefix;
@@ -228,6 +229,16 @@ impl Guard {
     /// Takes back what was let go.
     pub(super) fn take_back(&mut self, gone: LetGo) {
         self.barrier.take_back(gone);
+    }
+
+    /// Lets our own addresses in a prefix go, as [`Guard::let_go`] does with what is shut.
+    pub(super) fn let_own_side_go(&mut self, prefix: &Prefix) -> Option<PrefixSet> {
+        self.barrier.let_own_side_go(prefix)
+    }
+
+    /// Takes back what was let go.
+    pub(super) fn take_own_side_back(&mut self, before: PrefixSet) {
+        self.barrier.take_own_side_back(before);
     }
 
     /// The prefixes that may have begun to stay shut since the last call, or ceased to, and whether

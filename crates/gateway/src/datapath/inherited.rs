@@ -2,6 +2,7 @@
 //! connection has claimed.
 
 use crate::policies::Protection;
+use crate::prefix::without;
 use crate::prefix_map::{PrefixMap, PrefixSet};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -160,6 +161,19 @@ impl Inherited {
             self.selected.remove(own);
         }
         Some(LetGo { prefix: *prefix, usage, origin, within, selected })
+    }
+
+    /// Lets our own sides in a prefix go, and nothing beside it. Gives all of them as they were;
+    /// `None`: none of them is there.
+    pub(super) fn let_own_side_go(&mut self, prefix: &Prefix) -> Option<PrefixSet> {
+        let before = self.selected.clone();
+        for (own, ()) in before.meeting(prefix) {
+            self.selected.remove(own);
+            for rest in without(own, prefix) {
+                self.selected.insert(rest, ());
+            }
+        }
+        (self.selected != before).then_some(before)
     }
 
     /// Takes back what was let go.

@@ -4,9 +4,13 @@ use super::DataPath;
 use super::inherited::{LetGo, Origin};
 use crate::clock::time_of_day;
 use crate::policies::Abandoned;
+use crate::prefix_map::PrefixSet;
 use testudo_base::prefix::Prefix;
 use testudo_fastpath::filter::PrefixUse;
 use testudo_vici::shut::Cause;
+
+/// Our own sides that stay held back beside tunnels for everything, before some were let go.
+pub(crate) struct OwnSides(PrefixSet);
 
 impl DataPath {
     /// Keeps prefixes shut that no connection wants held back any more, until another one claims
@@ -17,8 +21,8 @@ impl DataPath {
             let everything = if prefix.is_ipv4() { "0.0.0.0/0" } else { "::/0" };
             tracing::warn!(
                 "{prefix} is our side of no tunnel for everything any more: what comes in clear to this host's addresses in it \
-                 stays held back until a connection has it on our side again, or, with all tunnels for everything unloaded, \
-                 until `testudo release {everything}`"
+                 stays held back until a connection has it on our side again, or until `testudo release {prefix}` beside \
+                 another tunnel for everything, and `testudo release {everything}` without one"
             );
         }
         for prefix in &abandoned.remote {
@@ -51,6 +55,28 @@ impl DataPath {
     /// How many prefixes inside this one are held back whether or not it is.
     pub(crate) fn shut_inside(&self, prefix: &Prefix) -> usize {
         self.guard.barrier().shut_inside(prefix)
+    }
+
+    /// True if this prefix was our side of tunnels for everything, so that our own addresses in it
+    /// stay held back beside others, and if nothing else holds it back.
+    pub(crate) fn is_own_side_shut(&self, prefix: &Prefix) -> bool {
+        self.guard.barrier().is_own_side_shut(prefix)
+    }
+
+    /// True if a tunnel for everything has all of this prefix on our side.
+    pub(crate) fn is_selected(&self, prefix: &Prefix) -> bool {
+        self.guard.barrier().is_selected(prefix)
+    }
+
+    /// Lets our own addresses in a prefix go. They open with the policies that are applied next.
+    /// `None`: they do not stay held back.
+    pub(crate) fn let_own_side_go(&mut self, prefix: &Prefix) -> Option<OwnSides> {
+        self.guard.let_own_side_go(prefix).map(OwnSides)
+    }
+
+    /// Takes back what was let go and has not opened.
+    pub(crate) fn take_own_side_back(&mut self, OwnSides(before): OwnSides) {
+        self.guard.take_own_side_back(before);
     }
 
     /// Lets a prefix go that stays shut. It opens with the policies that are applied next. `None`:

@@ -42,6 +42,12 @@ impl Gateway {
     }
 
     fn may_be_released(&self, prefix: &Prefix) -> Result<()> {
+        if self.data.is_own_side_shut(prefix) {
+            return match self.data.is_selected(prefix) {
+                true => Err(Error::Selected(*prefix)),
+                false => Ok(()),
+            };
+        }
         let mut protectors = self.connections_holding(prefix);
         protectors.extend(self.policies.sa_holding(prefix).map(|child| self.described(child)));
         if !protectors.is_empty() {
@@ -56,6 +62,9 @@ impl Gateway {
     }
 
     fn open(&mut self, prefix: Prefix, by: Option<&str>) -> Result<()> {
+        if self.data.is_own_side_shut(&prefix) {
+            return self.open_own_side(prefix, by);
+        }
         let Some(gone) = self.data.let_go(&prefix) else { return Err(Error::NoLongerShut(prefix)) };
         let origin = gone.origin.clone();
         self.protection_changed = true;
@@ -66,10 +75,32 @@ impl Gateway {
             self.settle();
             return Err(Error::NotOpened { prefix, source: Box::new(error) });
         }
-        let who = by.map_or_else(|| "an operator".to_owned(), |user| format!("user {user}"));
+        let who = asker(by);
         let line = format!(
             "{prefix} is released: its clear traffic passes from now on, as {who} has asked for. It had been shut since {}: {}",
             origin.since, origin.cause
+        );
+        self.log(None, None, LogLevel::Warning, line);
+        self.settle();
+        Ok(())
+    }
+
+    /// Opens the addresses of this host in a prefix that a former tunnel for everything had on our
+    /// side, beside another such tunnel.
+    fn open_own_side(&mut self, prefix: Prefix, by: Option<&str>) -> Result<()> {
+        let Some(before) = self.data.let_own_side_go(&prefix) else {
+            return Err(Error::NoLongerShut(prefix));
+        };
+        self.protection_changed = true;
+        if let Err(error) = self.apply_policies() {
+            self.data.take_own_side_back(before);
+            self.protection_changed = true;
+            self.settle();
+            return Err(Error::NotOpened { prefix, source: Box::new(error) });
+        }
+        let line = format!(
+            "{prefix} is released: what comes in clear to this host's addresses in it passes from now on, as {} has asked for",
+            asker(by)
         );
         self.log(None, None, LogLevel::Warning, line);
         self.settle();
@@ -96,6 +127,11 @@ impl Gateway {
             None => "a Child SA of another node".to_owned(),
         }
     }
+}
+
+/// Who has asked for a release, for the log.
+fn asker(by: Option<&str>) -> String {
+    by.map_or_else(|| "an operator".to_owned(), |user| format!("user {user}"))
 }
 
 fn clear_from(usage: &PrefixUse) -> ClearFrom {

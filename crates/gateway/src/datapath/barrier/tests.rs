@@ -312,3 +312,45 @@ fn whoever_lets_everything_go_lets_our_own_side_go() {
     barrier.take_back(gone);
     assert_eq!(open(&barrier), shut);
 }
+
+/// Beside another tunnel for everything, the addresses that an operator names open, and no others.
+#[test]
+fn an_own_address_is_let_go_beside_another_tunnel_for_everything() {
+    let own = addresses(&["10.1.0.1", "10.1.0.2", "10.2.0.1", "192.0.2.1"]);
+    let mut barrier = Barrier::default();
+    barrier.want([Group::Protected, Group::Held].map(|part| selects(part, "0.0.0.0/0", true)));
+    barrier.want([selects(Group::Selected, "10.2.0.0/16", true)]);
+    barrier.keep(&Abandoned { remote: Vec::new(), local: vec![prefix("10.1.0.0/16")] }, &unloaded());
+    let open = |barrier: &Barrier| barrier.unselected(&own, &BTreeSet::new());
+    assert_eq!(open(&barrier), addresses(&["192.0.2.1"]));
+
+    let host = prefix("10.1.0.1/32");
+    assert!(barrier.is_own_side_shut(&host) && !barrier.is_selected(&host));
+    let before = barrier.let_own_side_go(&host).unwrap();
+    assert_eq!(open(&barrier), addresses(&["192.0.2.1", "10.1.0.1"]), "and not the other one of its side");
+    assert!(!barrier.is_own_side_shut(&host) && barrier.let_own_side_go(&host).is_none());
+    barrier.take_own_side_back(before);
+    assert_eq!(open(&barrier), addresses(&["192.0.2.1"]));
+
+    // All of its side. What is wider was never our side.
+    assert!(!["10.0.0.0/8", "0.0.0.0/0"].map(prefix).iter().any(|wide| barrier.is_own_side_shut(wide)));
+    barrier.let_own_side_go(&prefix("10.1.0.0/16")).unwrap();
+    assert_eq!(open(&barrier), addresses(&["192.0.2.1", "10.1.0.1", "10.1.0.2"]), "10.2.0.1 is selected");
+    assert!(barrier.is_selected(&prefix("10.2.0.1/32")));
+}
+
+/// A prefix that is held back for another reason too is no matter of our own side alone.
+#[test]
+fn an_own_side_within_what_is_shut_or_protected_opens_with_that() {
+    let side = Abandoned { remote: Vec::new(), local: vec![prefix("10.1.0.0/16")] };
+    let host = prefix("10.1.0.1/32");
+    let mut barrier = Barrier::default();
+    barrier.keep(&side, &unloaded());
+    assert!(barrier.is_own_side_shut(&host));
+    barrier.want([selects(Group::Protected, "10.1.0.0/24", true)]);
+    assert!(!barrier.is_own_side_shut(&host) && barrier.is_own_side_shut(&prefix("10.1.9.0/24")));
+
+    let mut barrier = Barrier::default();
+    barrier.keep(&Abandoned { remote: vec![prefix("0.0.0.0/0")], ..side }, &unloaded());
+    assert!(!barrier.is_own_side_shut(&host));
+}
