@@ -15,7 +15,7 @@ const LAST: &[(Plant, u64)] = &[
     (Plant::BlockGap, 0),
     (Plant::NoFloor, 0),
     (Plant::NoFence, 0),
-    (Plant::OwnerNotTold, 32),
+    (Plant::OwnerNotTold, 0),
     (Plant::ShardNotChecked, 0),
     (Plant::CommitOnSelfDelivery, 0),
     (Plant::LeaseWithoutMajority, 0),
