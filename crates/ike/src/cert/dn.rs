@@ -277,7 +277,6 @@ impl FromStr for DistinguishedName {
     type Err = CertError;
 
     fn from_str(text: &str) -> Result<Self, CertError> {
-        let malformed = |why: String| CertError::malformed("distinguished name", why);
         let (text, separator) = match text.strip_prefix('/') {
             Some(rest) => (rest, '/'),
             None => (text, ','),
@@ -288,11 +287,11 @@ impl FromStr for DistinguishedName {
                 .trim()
                 .split_once('=')
                 .ok_or_else(|| malformed(format!("'{}' has no '='", part.trim())))?;
-            let attribute = attribute(word.trim(), value.trim()).map_err(malformed)?;
+            let attribute = attribute(word.trim(), value.trim())?;
             let rdn = SetOfVec::try_from(vec![attribute]);
-            rdns.push(rdn.map_err(|error| malformed(error.to_string()))?);
+            rdns.push(rdn.map_err(malformed)?);
         }
-        let der = rdns.to_der().map_err(|error| malformed(error.to_string()))?;
+        let der = rdns.to_der().map_err(malformed)?;
         Self::from_der(&der)
     }
 }
@@ -315,7 +314,11 @@ fn split(text: &str, separator: char) -> Vec<String> {
     parts
 }
 
-fn attribute(word: &str, value: &str) -> Result<AttributeTypeAndValue, String> {
+fn malformed(why: impl ToString) -> CertError {
+    CertError::malformed("distinguished name", why)
+}
+
+fn attribute(word: &str, value: &str) -> Result<AttributeTypeAndValue, CertError> {
     let known = TYPES.iter().find(|(name, _)| name.eq_ignore_ascii_case(word)).map(|(_, oid)| *oid);
     let oid = known.unwrap_or(word);
     let tag = match oid {
@@ -326,10 +329,11 @@ fn attribute(word: &str, value: &str) -> Result<AttributeTypeAndValue, String> {
         _ => Tag::Utf8String,
     };
     if value.is_empty() {
-        return Err(format!("{word} has no value"));
+        return Err(malformed(format!("{word} has no value")));
     }
-    let oid = ObjectIdentifier::new(oid).map_err(|_| format!("{word} is no attribute that we know"))?;
-    let value = der::Any::new(tag, value.as_bytes()).map_err(|error| error.to_string())?;
+    let unknown = |_| malformed(format!("{word} is no attribute that we know"));
+    let oid = ObjectIdentifier::new(oid).map_err(unknown)?;
+    let value = der::Any::new(tag, value.as_bytes()).map_err(malformed)?;
     Ok(AttributeTypeAndValue { oid, value })
 }
 
