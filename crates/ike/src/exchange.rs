@@ -12,6 +12,7 @@ pub(crate) mod configuration;
 pub(crate) mod counter_sync;
 pub(crate) mod create_child;
 pub(crate) mod describe;
+mod error;
 mod follow;
 pub(crate) mod fragments;
 mod informational;

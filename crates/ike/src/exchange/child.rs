@@ -3,6 +3,7 @@
 use crate::config::{Child, ChildMode, Connection};
 use crate::environment::report::{FAILURE, IMPORTANT, level_of_end};
 use crate::exchange::create_child;
+use crate::exchange::error::AnswerError;
 use crate::exchange::narrow::Selectors;
 use crate::exchange::session::Session;
 use crate::exchange::{describe, mode};
@@ -53,15 +54,15 @@ impl NoChild {
 }
 
 /// The initiator's check of the answer against the child as it was offered: an operator may have
-/// loaded another one meanwhile. The error is for the log.
+/// loaded another one meanwhile.
 pub(crate) fn accept(
     session: &mut Session<'_>,
     connection: &Connection,
     offered: &Child,
     answer: &Answer<'_>,
-) -> Result<ChildSaId, String> {
+) -> Result<ChildSaId, AnswerError> {
     let child = connection.child(&offered.name).filter(|child| child.mode.is_negotiated());
-    let child = child.ok_or("the child was unloaded meanwhile")?;
+    let child = child.ok_or(AnswerError::Unloaded)?;
     let wanted = Selectors::configured(offered, &session.sa.dynamic_local(), &session.sa.dynamic_remote());
     let asked = mode::to_ask(session.sa, offered, &wanted, None);
     let agreed =
@@ -73,7 +74,7 @@ pub(crate) fn accept(
         replaces: None,
         stays: true,
     };
-    install(session, child, &origin, agreed).map_err(|error| error.to_string())
+    Ok(install(session, child, &origin, agreed)?)
 }
 
 /// The responder's choice among the children of the connection, and the answer's payloads. If none
@@ -361,7 +362,6 @@ fn reinstate(sa: &mut IkeSa, old: Spi) {
 }
 
 /// The initiator's check that the answer is a choice from its offer, and no wider than `wanted`.
-/// The error is for the log.
 pub(crate) fn judge(
     child: &Child,
     spi_in: Spi,
@@ -369,23 +369,18 @@ pub(crate) fn judge(
     exchange: offer::ChildExchange,
     wanted: &Selectors,
     asked: Mode,
-) -> Result<AgreedChild, String> {
+) -> Result<AgreedChild, AnswerError> {
     let (Some(chosen), Some(ts_i), Some(ts_r)) =
         (payloads.sa(), payloads.ts_initiator(), payloads.ts_responder())
     else {
-        return Err("the answer has no SA, TSi or TSr".into());
+        return Err(AnswerError::NoSaOrSelectors);
     };
     let offered = offer::esp(&child.proposals, spi_in, exchange);
-    let (suite, spi_out) =
-        accept::esp(&offered, &child.proposals, chosen).map_err(|error| error.to_string())?;
+    let (suite, spi_out) = accept::esp(&offered, &child.proposals, chosen)?;
     let selectors = Selectors { local: ts_i.selectors.clone(), remote: ts_r.selectors.clone() };
     let known = ts_i.unknown.is_empty() && ts_r.unknown.is_empty();
     if !known || !selectors.within(wanted) || selectors.narrow(wanted).is_none() {
-        return Err(format!(
-            "the peer's selectors {} === {} do not lie within ours",
-            describe::selectors(&selectors.local),
-            describe::selectors(&selectors.remote)
-        ));
+        return Err(AnswerError::Selectors(selectors));
     }
     let mode = mode::answered(asked, payloads)?;
     let Selectors { local: local_ts, remote: remote_ts } = selectors;

@@ -78,12 +78,11 @@ pub(crate) fn no_child_yet(
     answer: &Payloads,
 ) -> Result<(), Reason> {
     let refused = match answer.error() {
-        Some(error) => Err(format!("the peer answered {}", error.kind)),
-        None => configuration::accept(session, connection, answer),
+        Some(error) => Err(Reason::Refused(format!("the peer answered {}", error.kind))),
+        None => configuration::accept(session, connection, answer).map_err(Reason::from),
     };
-    if let Err(why) = refused {
+    if let Err(reason) = refused {
         let what = sent.attempt.describe(&session.sa.connection);
-        let reason = Reason::Refused(why);
         session.initiation_failed(&what, &sent.attempt.child, reason.clone());
         return session.delete_ike(reason, session.now.plus(session.env.config.delete_timeout));
     }

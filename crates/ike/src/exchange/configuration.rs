@@ -3,6 +3,7 @@
 use crate::config::{Connection, TsSpec};
 use crate::environment::pools::LeaseOwner;
 use crate::environment::report::{FAILURE, IMPORTANT, ORDINARY};
+use crate::exchange::error::AnswerError;
 use crate::exchange::session::Session;
 use crate::message::{CfgAttribute, CfgAttributeType, CfgType, Configuration, NotifyType, Payload, Payloads};
 use crate::output::Output;
@@ -119,13 +120,12 @@ pub(crate) fn answer(
     Ok(Some(Payload::Configuration(Configuration { kind: CfgType::Reply, attributes })))
 }
 
-/// Accepts the addresses that the responder assigns. The error is for the log: a requested address
-/// is indispensable.
+/// Accepts the addresses that the responder assigns. A requested address is indispensable.
 pub(crate) fn accept(
     session: &mut Session<'_>,
     connection: &Connection,
     answer: &Payloads,
-) -> Result<(), String> {
+) -> Result<(), AnswerError> {
     if connection.vips.is_empty() {
         return Ok(());
     }
@@ -139,7 +139,7 @@ pub(crate) fn accept(
         refused.is_none()
     });
     if given.is_empty() {
-        return Err("the peer gives no virtual IP that can be ours".into());
+        return Err(AnswerError::NoAddress);
     }
     for &addr in &given {
         session.log(IMPORTANT, format!("installing new virtual IP {addr}"));

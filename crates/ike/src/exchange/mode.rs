@@ -6,6 +6,7 @@
 //! addresses, and at least one of them finds an unexpected address in the selectors. So checksums
 //! never need a correction (RFC 3948 §3.1.2).
 
+use super::error::AnswerError;
 use super::narrow::Selectors;
 use crate::config::{Child, ChildMode};
 use crate::message::{Notify, NotifyType, Payload, Payloads};
@@ -36,12 +37,12 @@ pub(crate) fn to_answer(sa: &IkeSa, child: &Child, agreed: &Selectors, request: 
     }
 }
 
-/// The mode that the responder has chosen. The error is for the log.
-pub(crate) fn answered(asked: Mode, answer: &Payloads) -> Result<Mode, String> {
+/// The mode that the responder has chosen.
+pub(crate) fn answered(asked: Mode, answer: &Payloads) -> Result<Mode, AnswerError> {
     match (asked, answer.notify(NotifyType::UseTransportMode)) {
         (_, None) => Ok(Mode::Tunnel),
         (Mode::Transport, Some(_)) => Ok(Mode::Transport),
-        (Mode::Tunnel, Some(_)) => Err("the peer answers USE_TRANSPORT_MODE, which was not asked for".into()),
+        (Mode::Tunnel, Some(_)) => Err(AnswerError::Mode),
     }
 }
 

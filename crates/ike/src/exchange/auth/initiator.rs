@@ -415,9 +415,9 @@ fn first_child(
         Some(error) => Err(Reason::Notify(describe::hint(error.kind, connection.local.method))),
         None => configuration::accept(session, connection, payloads)
             .and_then(|()| child::accept(session, connection, &asked.offered, &answer))
-            .map_err(|why| {
+            .map_err(|error| {
                 session.sa.outgoing.queue(Task::DeleteSpi(asked.spi_in));
-                Reason::Refused(why)
+                Reason::from(error)
             }),
     };
     if let (Ok(id), true) = (&result, sent.attempt.outdated) {

@@ -10,6 +10,7 @@ pub(crate) use responder::{answer, begin, forget_followup, forget_followup_of};
 pub(super) use responder::is_awaited;
 
 use crate::config::KeyExchange;
+use crate::exchange::error::AnswerError;
 use crate::message::{NotifyType, Payloads};
 use crate::sa::KeyExchanges;
 
@@ -22,13 +23,13 @@ pub(super) struct Next {
     link: Vec<u8>,
 }
 
-/// The exchange that follows a response; none after the last one. The error is for the log.
-pub(super) fn next_link(exchanges: &KeyExchanges, payloads: &Payloads) -> Result<Option<Next>, String> {
+/// The exchange that follows a response; none after the last one.
+pub(super) fn next_link(exchanges: &KeyExchanges, payloads: &Payloads) -> Result<Option<Next>, AnswerError> {
     let link = payloads.notify(NotifyType::AdditionalKeyExchange).map(|notify| notify.data.clone());
     match (exchanges.due(), link) {
         (None, None) => Ok(None),
         (Some((place, method)), Some(link)) => Ok(Some(Next { place, method, link })),
-        (Some(_), None) => Err("the answer has no ADDITIONAL_KEY_EXCHANGE, and one is to follow".into()),
-        (None, Some(_)) => Err("the peer wants more key exchanges than agreed on".into()),
+        (Some(_), None) => Err(AnswerError::NoLink),
+        (None, Some(_)) => Err(AnswerError::SurplusKe),
     }
 }

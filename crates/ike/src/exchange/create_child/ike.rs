@@ -14,6 +14,7 @@ use crate::exchange::create_child::initiator;
 use crate::exchange::create_child::keys;
 use crate::exchange::create_child::keys::{agreed_keys, other_method};
 use crate::exchange::describe;
+use crate::exchange::error::AnswerError;
 use crate::exchange::session::Session;
 use crate::message::{ExchangeType, IkeSpi, NotifyType, Payload, Payloads, SaPayload};
 use crate::output::{Event, Reason, Time};
@@ -103,8 +104,8 @@ pub(super) fn handle_response(
     match judged {
         Ok((series, None)) => agreed(session, &creating, &series),
         Ok((series, Some(next))) => followup::begin_ike_series(session, creating, spi, series, next),
-        Err(why) => {
-            refused(session, &creating, &why);
+        Err(error) => {
+            refused(session, &creating, &error.to_string());
             Ok(())
         }
     }
@@ -448,18 +449,17 @@ pub(super) fn obstacle(sa: &IkeSa) -> Option<&'static str> {
     }
 }
 
-/// Checks the response, and returns the material of the keys. The error is for the log.
+/// Checks the response, and returns the material of the keys.
 fn judge(
     sa: &IkeSa,
     creating: &Creating,
     spi: IkeSpi,
     answer: KeyedAnswer<'_>,
-) -> Result<Series<AgreedIke>, String> {
-    let chosen = answer.payloads.sa().ok_or("the answer has no SA")?;
+) -> Result<Series<AgreedIke>, AnswerError> {
+    let chosen = answer.payloads.sa().ok_or(AnswerError::NoSa)?;
     let offered = offer::ike(creating.offered.ike(), Some(spi));
-    let text = |error: SuiteError| error.to_string();
-    let (suite, theirs) = accept::ike(&offered, creating.offered.ike(), chosen).map_err(text)?;
-    let responder = theirs.ok_or("the answer has no SPI")?;
+    let (suite, theirs) = accept::ike(&offered, creating.offered.ike(), chosen)?;
+    let responder = theirs.ok_or(AnswerError::NoSpi)?;
     let agreed = AgreedIke { suite, spis: IkeSpis { initiator: spi, responder } };
     let exchanges = agreed_keys(sa, creating, Some(suite.ke), suite.additional, answer)?;
     Ok(Series { agreed, exchanges })

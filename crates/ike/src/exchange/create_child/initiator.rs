@@ -10,6 +10,7 @@ use crate::exchange::create_child::agreement::KeyedAnswer;
 use crate::exchange::create_child::followup::next_link;
 use crate::exchange::create_child::keys::{agreed_keys, first_method, other_method};
 use crate::exchange::create_child::{anew, followup, ike, keys, replace};
+use crate::exchange::error::AnswerError;
 use crate::exchange::narrow::Selectors;
 use crate::exchange::session::Session;
 use crate::exchange::{child, describe, mode};
@@ -177,7 +178,7 @@ pub(super) fn child_response(
         Ok((series, Some(next))) => {
             return followup::begin_child_series(session, creating, asked, series, next);
         }
-        Err(why) => unwanted_child(session, asked, payloads.sa().is_some(), &why),
+        Err(error) => unwanted_child(session, asked, payloads.sa().is_some(), &error.to_string()),
     }
     Ok(())
 }
@@ -432,14 +433,14 @@ impl RequestedChild {
     }
 }
 
-/// Checks the response, and returns the material of the keys. The error is for the log.
+/// Checks the response, and returns the material of the keys.
 fn judged(
     sa: &IkeSa,
     creating: &Creating,
     asked: &RequestedChild,
     answer: KeyedAnswer<'_>,
-) -> Result<Series<AgreedChild>, String> {
-    let child = creating.offered.child().ok_or("no child was asked for")?;
+) -> Result<Series<AgreedChild>, AnswerError> {
+    let child = creating.offered.child().ok_or(AnswerError::NoChildAsked)?;
     let wanted = wanted(sa, child, asked.replaces.filter(|_| !asked.anew));
     let mode = asked_mode(sa, child, &wanted, asked.replaces.filter(|_| !asked.anew));
     let exchange = offer::ChildExchange::CreateChildSa;

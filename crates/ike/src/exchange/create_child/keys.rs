@@ -3,6 +3,7 @@
 use crate::config::{ADDITIONAL_KE, Child, KeyExchange};
 use crate::exchange::create_child::NoChild;
 use crate::exchange::create_child::agreement::{Exchanged, KeyedAnswer};
+use crate::exchange::error::AnswerError;
 use crate::exchange::nonce_fits;
 use crate::exchange::session::Session;
 use crate::message::{KePayload, Nonce, Notify, NotifyType, Payloads};
@@ -61,23 +62,21 @@ fn is_long_enough(sa: &IkeSa, nonce: &Nonce) -> bool {
     sa.keys.as_ref().is_some_and(|keys| nonce_fits(nonce, keys.ike.suite().prf))
 }
 
-/// The initiator's part: `method` and `additional` are the responder's choice. The error is for the
-/// log.
+/// The initiator's part: `method` and `additional` are the responder's choice.
 pub(super) fn agreed_keys(
     sa: &IkeSa,
     creating: &Creating,
     method: Option<KeyExchange>,
     additional: [Option<KeyExchange>; ADDITIONAL_KE],
     answer: KeyedAnswer<'_>,
-) -> Result<KeyExchanges, String> {
+) -> Result<KeyExchanges, AnswerError> {
     let KeyedAnswer { payloads, shared } = answer;
     let theirs = payloads.nonce().filter(|nonce| is_long_enough(sa, nonce));
-    let responder = theirs.cloned().ok_or("its nonce is missing, or too short for the PRF")?;
+    let responder = theirs.cloned().ok_or(AnswerError::Nonce)?;
     let nonces = Nonces { initiator: creating.nonce.clone(), responder };
     let Some(method) = method else { return Ok(KeyExchanges::new(nonces, None, additional)) };
     let is_chosen = creating.ke.as_ref().is_some_and(|ke| ke.method() == method);
-    let shared = shared.filter(|_| is_chosen).ok_or("its key exchange is not the one that it chose")?;
-    let shared = shared.map_err(|error| error.to_string())?;
+    let shared = shared.filter(|_| is_chosen).ok_or(AnswerError::OtherKe)??;
     Ok(KeyExchanges::new(nonces, Some(shared), additional))
 }
 

@@ -8,6 +8,7 @@ use crate::exchange::create_child::ike;
 use crate::exchange::create_child::initiator;
 use crate::exchange::create_child::initiator::RequestedChild;
 use crate::exchange::create_child::replace::serve_on;
+use crate::exchange::error::AnswerError;
 use crate::exchange::session::Session;
 use crate::message::{ExchangeType, IkeSpi, KeMethod, Notify, NotifyType, Payload, Payloads};
 use crate::output::Reason;
@@ -98,7 +99,7 @@ pub(crate) fn child_response(
             initiator::unwanted_child(session, asked, true, "it is being deleted");
         }
         Ok(Some(next)) => return ask_child(session, creating, asked, series, next),
-        Err(why) => initiator::unwanted_child(session, asked, true, &why),
+        Err(error) => initiator::unwanted_child(session, asked, true, &error.to_string()),
     }
     Ok(())
 }
@@ -148,7 +149,7 @@ pub(crate) fn ike_response(
             creating.what = What::Ike(WantedIke { spi, series: Some(series) });
             return ask(session, creating, next);
         }
-        Err(why) => ike::refused(session, &creating, &why),
+        Err(error) => ike::refused(session, &creating, &error.to_string()),
     }
     Ok(())
 }
@@ -185,9 +186,8 @@ fn refusal(payloads: &Payloads) -> Option<&Notify> {
     payloads.error().filter(|_| payloads.ke().is_none())
 }
 
-/// Completes the due key exchange. Returns what follows. The error is for the log.
-fn exchange(exchanges: &mut KeyExchanges, answer: KeyedAnswer<'_>) -> Result<Option<Next>, String> {
-    let shared = answer.shared.ok_or("the answer has no KE")?;
-    exchanges.took_place(shared.map_err(|error| error.to_string())?);
+/// Completes the due key exchange. Returns what follows.
+fn exchange(exchanges: &mut KeyExchanges, answer: KeyedAnswer<'_>) -> Result<Option<Next>, AnswerError> {
+    exchanges.took_place(answer.shared.ok_or(AnswerError::NoKe)??);
     next_link(exchanges, answer.payloads)
 }
