@@ -1,6 +1,7 @@
 //! IKE_AUTH (RFC 7296 §1.2): authentication of both sides, and the first Child SA.
 
 mod choose;
+mod error;
 mod form;
 mod initiator;
 mod later;

@@ -2,6 +2,7 @@
 
 use crate::config::{Child, Connection, Identity, RemoteAuth, SharedSecret, Unique};
 use crate::environment::report::{FAILURE, IMPORTANT, ORDINARY};
+use crate::exchange::auth::error::{AuthError, PpkError};
 use crate::exchange::auth::prove::{Asked, Covered, Proof, Prover};
 use crate::exchange::auth::verify::{AuthClaim, Check, Evidence, Proven};
 use crate::exchange::auth::{establish, local_identity, ppk, prove, rounds, verify};
@@ -192,10 +193,10 @@ pub(crate) fn handle_response(
     }
     let payloads = match payloads {
         Ok(payloads) => Arc::new(payloads),
-        Err(error) => return reject(session, format!("malformed IKE_AUTH response: {error}")),
+        Err(error) => return reject(session, &AuthError::Malformed(error)),
     };
     let Some(connection) = session.env.loaded.connections.get(&session.sa.connection) else {
-        return reject(session, "the connection was unloaded meanwhile".into());
+        return reject(session, &AuthError::Unloaded);
     };
     if let Some(error) = rounds::refusal(session.sa, &connection, &payloads) {
         return Err(Reason::Notify(describe::hint(error.kind, connection.local.method)));
@@ -215,9 +216,9 @@ fn judge_responder(
     };
     let (check, responder) = match claimed {
         Ok(claimed) => claimed.unzip(),
-        Err(why) => return reject(session, why),
+        Err(error) => return reject(session, &error),
     };
-    let Some(keys) = &session.sa.keys else { return reject(session, "the IKE SA has no keys".into()) };
+    let Some(keys) = &session.sa.keys else { return reject(session, &AuthError::NoKeys) };
     let ppk = sent.ppk.as_ref().filter(|_| responder.as_ref().is_some_and(|found| found.uses_ppk));
     let keys = ppk.map_or(&keys.ike, |ppk| &ppk.keys).clone();
     let prover = next_prover(session, &connection, responder.as_ref().map(|found| &found.identity));
@@ -240,11 +241,11 @@ fn responder_judged(
     payloads: Arc<Payloads>,
     judged_by: Arc<Connection>,
     responder: Option<Responder>,
-    judged: Result<JudgedResponse, String>,
+    judged: Result<JudgedResponse, AuthError>,
 ) -> Result<(), Reason> {
     let Some(sent) = session.sa.phase.auth_sent().cloned() else { return Ok(()) };
     let Some(connection) = session.env.loaded.connections.get(&session.sa.connection) else {
-        return reject(session, "the connection was unloaded meanwhile".into());
+        return reject(session, &AuthError::Unloaded);
     };
     // The connection was judged as it was; it may trust others now.
     if connection != judged_by {
@@ -252,7 +253,7 @@ fn responder_judged(
     }
     let (proven, proof) = match judged {
         Ok(judged) => judged,
-        Err(why) => return reject(session, why),
+        Err(error) => return reject(session, &error),
     };
     session.sa.outgoing.pending = None;
     let is_proven = proven.is_some();
@@ -344,33 +345,30 @@ fn send_round(
     session.request(ExchangeType::IkeAuth, RequestKind::Auth, payloads)
 }
 
-/// The claim of the responder. The error is for the log: it gives what was found and what was
-/// expected.
+/// The claim of the responder.
 fn claim_of_responder(
     session: &Session<'_>,
     connection: &Arc<Connection>,
     sent: &AuthSent,
     payloads: &Payloads,
-) -> Result<(Check, Responder), String> {
+) -> Result<(Check, Responder), AuthError> {
     let (Some(id), Some(auth)) = (payloads.id_responder(), payloads.auth()) else {
-        return Err("the peer's IKE_AUTH response has no IDr or no AUTH".into());
+        return Err(AuthError::NoProof);
     };
-    let identity = id
-        .identity()
-        .ok_or_else(|| format!("the peer's identity is a {}, which is not supported", id.kind()))?;
+    let identity = id.identity().ok_or_else(|| AuthError::IdentityType(id.kind()))?;
     let round = rounds::proven_by_responder(session.sa);
     let expected = connection.remote_round(round).and_then(|remote| remote.id.as_ref());
     if let Some(expected) = expected.filter(|expected| !expected.covers(&identity)) {
-        return Err(format!("the peer is {identity}, expected {expected}"));
+        return Err(AuthError::OtherPeer { found: identity, expected: expected.clone() });
     }
     rounds::as_announced(connection, round, &identity, payloads)?;
-    let local = session.sa.local_id.clone().ok_or("we have not said who we are")?;
-    let keys = session.sa.keys.as_ref().ok_or("the IKE SA has no keys")?;
+    let local = session.sa.local_id.clone().ok_or(AuthError::NoLocalIdentity)?;
+    let keys = session.sa.keys.as_ref().ok_or(AuthError::NoKeys)?;
     // The first round decides it for all.
     let offered = sent.ppk.as_ref().filter(|_| round == 0);
     let ppk = offered.filter(|_| payloads.notify(NotifyType::PpkIdentity).is_some());
     if ppk.is_none() && offered.is_some_and(|ppk| !ppk.optional) {
-        return Err(format!("{identity} does not use our PPK, which is required"));
+        return Err(PpkError::Unused(identity).into());
     }
     let claim = AuthClaim {
         keys: ppk.map_or(&keys.ike, |ppk| &ppk.keys),
@@ -388,8 +386,8 @@ fn claim_of_responder(
 
 /// The peer is not the expected one: sends it the error (RFC 7296 §2.21.2), and ends the SA with
 /// the answer.
-fn reject(session: &mut Session<'_>, why: String) -> Result<(), Reason> {
-    let reason = Reason::Refused(why);
+fn reject(session: &mut Session<'_>, error: &AuthError) -> Result<(), Reason> {
+    let reason = Reason::Refused(error.to_string());
     session.sa.outgoing.pending = None;
     session.attempt_failed(&reason);
     session.sa.phase = Phase::Rejecting;

@@ -4,6 +4,7 @@
 use crate::config::{Connection, Identity};
 use crate::environment::report::ORDINARY;
 use crate::exchange::auth::choose::Candidates;
+use crate::exchange::auth::error::AuthError;
 use crate::exchange::auth::ppk::PeerPpk;
 use crate::exchange::auth::prove::{Asked, Covered, Prover};
 use crate::exchange::auth::responder::{Admitted, asked_identity};
@@ -92,7 +93,7 @@ fn round_judged(
     session: &mut Session<'_>,
     request: &Request,
     payloads: Arc<Payloads>,
-    judged: Result<Authenticated, String>,
+    judged: Result<Authenticated, AuthError>,
 ) -> Result<(), Reason> {
     let Phase::HalfProven(proven) = session.sa.phase.clone() else { return Ok(()) };
     match judged {
@@ -104,7 +105,7 @@ fn round_judged(
             let follows = rounds::follows(&payloads);
             accept_round(session, request, HalfProven { follows, ..*proven }, authenticated)
         }
-        Err(why) => session.refuse_initiator(request, Refusal::authentication(why)),
+        Err(error) => session.refuse_initiator(request, error.into()),
     }
 }
 
@@ -181,10 +182,8 @@ fn tries_of_round(
         let prover = prover_of_round(session, connection, proven, &candidates);
         list.push(Ok(Try { ppk: PeerPpk::default(), check, prover, candidates }));
     }
-    let nobody = match begun.as_ref().is_some_and(|begun| begun.follows) {
-        true => format!("no connection asks {identity} for this authentication and another"),
-        false => format!("no connection asks {identity} for this authentication and no other"),
-    };
+    let follows = begun.as_ref().is_some_and(|begun| begun.follows);
+    let nobody = AuthError::NoRound { identity: identity.clone(), follows };
     Ok(Tries { list, nobody, judge: verify::judge(session, payloads), keys: keys.ike.clone() })
 }
 

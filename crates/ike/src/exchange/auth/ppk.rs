@@ -1,6 +1,7 @@
 //! Post-quantum pre-shared keys in IKE_AUTH (RFC 8784 §3): selecting one, and going on without.
 
 use crate::config::{Connection, Identity, SharedSecret};
+use crate::exchange::auth::error::{AuthError, PpkError};
 use crate::exchange::session::Session;
 use crate::message::{AuthPayload, IdPayload, Notify, NotifyType, Payload, Payloads};
 use crate::output::Reason;
@@ -50,39 +51,39 @@ pub(super) fn lack(session: &Session<'_>, connection: &Connection) -> Option<Str
     Some(format!("going on without PPK '{id}': {why}"))
 }
 
-/// The effect of the initiator's PPK on this connection. The error is for the log.
+/// The effect of the initiator's PPK on this connection.
 pub(super) fn of_peer(
     session: &Session<'_>,
     connection: &Connection,
     payloads: &Payloads,
     auth: &AuthPayload,
-) -> Result<PeerPpk, String> {
+) -> Result<PeerPpk, AuthError> {
     let policy = &connection.ppk;
     if !session.sa.extensions.ppk {
-        let missing = || "a PPK is required, but none was negotiated".to_owned();
-        let line = lack(session, connection);
-        return if policy.required { Err(missing()) } else { Ok(PeerPpk { line, ..PeerPpk::default() }) };
+        if policy.required {
+            return Err(PpkError::NotNegotiated.into());
+        }
+        return Ok(PeerPpk { line: lack(session, connection), ..PeerPpk::default() });
     }
-    let named = payloads.notify(NotifyType::PpkIdentity).ok_or("the peer has a PPK, but names none")?;
+    let named = payloads.notify(NotifyType::PpkIdentity).ok_or(PpkError::Unnamed)?;
     let Some((&FIXED, id)) = named.data.split_first() else {
-        return Err("the peer names a PPK by an identity of unknown type".into());
+        return Err(PpkError::IdentityType.into());
     };
     let shown = Identity::KeyId(id.to_vec());
     let allowed = policy.id.as_ref().is_none_or(|own| IdPayload::from(own).data() == id);
     if let Some(secret) = session.env.loaded.secrets.ppk(id).filter(|_| allowed) {
-        let keys = session.sa.keys.as_ref().ok_or("the IKE SA has no keys")?;
-        let keys = keys.ike.with_ppk(&secret.secret).map_err(|error| error.to_string())?;
+        let keys = session.sa.keys.as_ref().ok_or(AuthError::NoKeys)?;
+        let keys = keys.ike.with_ppk(&secret.secret)?;
         return Ok(PeerPpk { keys: Some(keys), auth: None, line: Some(used(&shown)) });
     }
-    let none = format!("no PPK for '{shown}' is loaded and allowed");
     match payloads.notify(NotifyType::NoPpkAuth) {
         Some(without) if !policy.required => Ok(PeerPpk {
             keys: None,
             auth: Some(AuthPayload { method: auth.method, data: without.data.clone() }),
-            line: Some(format!("{none}, going on without")),
+            line: Some(format!("no PPK for '{shown}' is loaded and allowed, going on without")),
         }),
-        Some(_) => Err(format!("{none}, and one is required")),
-        None => Err(format!("{none}, and the peer requires one")),
+        Some(_) => Err(PpkError::Required(shown).into()),
+        None => Err(PpkError::RequiredByPeer(shown).into()),
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::config::{Connection, Identity, Unique};
 use crate::environment::report::{IMPORTANT, ORDINARY};
 use crate::exchange::auth::choose::{Candidates, Paths};
+use crate::exchange::auth::error::AuthError;
 use crate::exchange::auth::ppk::PeerPpk;
 use crate::exchange::auth::prove::{Asked, Covered, Proof, Prover};
 use crate::exchange::auth::rounds::Announced;
@@ -68,7 +69,7 @@ fn initiator_judged(
     session: &mut Session<'_>,
     request: &Request,
     payloads: Arc<Payloads>,
-    judged: Result<Authenticated, String>,
+    judged: Result<Authenticated, AuthError>,
 ) -> Result<(), Reason> {
     let Phase::HalfOpen(half) = session.sa.phase.clone() else { return Ok(()) };
     match judged {
@@ -77,7 +78,7 @@ fn initiator_judged(
             judge_initiator(session, request, payloads)
         }
         Ok(authenticated) => accept_initiator(session, request, &half, &payloads, authenticated),
-        Err(why) => session.refuse_initiator(request, Refusal::authentication(why)),
+        Err(error) => session.refuse_initiator(request, error.into()),
     }
 }
 
@@ -116,8 +117,8 @@ fn tries(
         let Some(connection) = candidates.connections.first() else { continue };
         let ppk = match ppk::of_peer(session, connection, payloads, auth) {
             Ok(ppk) => ppk,
-            Err(why) => {
-                list.push(Err(why));
+            Err(error) => {
+                list.push(Err(error));
                 continue;
             }
         };
@@ -141,9 +142,9 @@ fn tries(
         }
     }
     let nobody = if begins_otherwise {
-        format!("{remote} {}", announced.misfit())
+        AuthError::Misfit { remote, announced }
     } else {
-        format!("no connection is configured for {}...{remote}", super::shown(asked.as_ref()))
+        AuthError::NoConnection { asked, remote }
     };
     Ok(Tries { list, nobody, judge: verify::judge(session, payloads), keys: keys.ike.clone() })
 }

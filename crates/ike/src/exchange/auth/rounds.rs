@@ -1,6 +1,7 @@
 //! Announcements of several rounds of authentication (RFC 4739).
 
 use crate::config::{Connection, Identity};
+use crate::exchange::auth::error::AuthError;
 use crate::message::{Notify, NotifyType, Payload, Payloads};
 use crate::sa::{AuthRounds, EarlierRound, IkeSa, Phase};
 
@@ -101,29 +102,24 @@ pub(super) fn refusal<'a>(sa: &IkeSa, connection: &Connection, payloads: &'a Pay
     (!is_over || !of_child).then_some(error)
 }
 
-/// Fails if the responder begins a round that it has not announced. The error is for the log.
-pub(super) fn nothing_begins(payloads: &Payloads) -> Result<(), String> {
+/// Fails if the responder begins a round that it has not announced.
+pub(super) fn nothing_begins(payloads: &Payloads) -> Result<(), AuthError> {
     if payloads.id_responder().is_none() && payloads.auth().is_none() && !follows(payloads) {
         return Ok(());
     }
-    Err("the peer begins an authentication that it has not announced".into())
+    Err(AuthError::Unannounced)
 }
 
-/// Fails if the responder has more rounds than the connection asks for, or fewer. The error is for
-/// the log.
+/// Fails if the responder has more rounds than the connection asks for, or fewer.
 pub(super) fn as_announced(
     connection: &Connection,
     round: usize,
     identity: &Identity,
     payloads: &Payloads,
-) -> Result<(), String> {
+) -> Result<(), AuthError> {
     match (follows(payloads), connection.remote_round(round.saturating_add(1)).is_some()) {
-        (true, false) => {
-            Err(format!("{identity} announces another authentication, which the connection does not ask for"))
-        }
-        (false, true) => {
-            Err(format!("{identity} announces no other authentication, which the connection asks for"))
-        }
+        (true, false) => Err(AuthError::SurplusRound(identity.clone())),
+        (false, true) => Err(AuthError::MissingRound(identity.clone())),
         (true, true) | (false, false) => Ok(()),
     }
 }

@@ -2,6 +2,7 @@
 //! because the work takes long.
 
 use super::choose::Candidates;
+use super::error::AuthError;
 use super::ppk::PeerPpk;
 use super::prove::{Proof, Prover};
 use super::verify::{Check, Evidence, Judge, Proven};
@@ -20,9 +21,9 @@ pub(super) struct Try {
 
 /// All such ways, the best first; or why there is none.
 pub(super) struct Tries {
-    pub(super) list: Vec<Result<Try, String>>,
+    pub(super) list: Vec<Result<Try, AuthError>>,
     /// The error if there is none.
-    pub(super) nobody: String,
+    pub(super) nobody: AuthError,
     pub(super) judge: Judge,
     /// Our keys without a PPK.
     pub(super) keys: IkeKeys,
@@ -47,8 +48,8 @@ impl Tries {
         self.list.iter().flatten().any(signs)
     }
 
-    /// The first way that succeeds; otherwise the reason why the best one did not, for the log.
-    pub(super) fn judge(self) -> Result<Authenticated, String> {
+    /// The first way that succeeds; otherwise the reason why the best one did not.
+    pub(super) fn judge(self) -> Result<Authenticated, AuthError> {
         let Self { list, nobody, judge, keys } = self;
         let evidence = Evidence::default();
         let mut failure = None;
@@ -61,7 +62,7 @@ impl Tries {
             });
             match checked {
                 Ok(authenticated) => return Ok(authenticated),
-                Err(why) => _ = failure.get_or_insert(why),
+                Err(error) => _ = failure.get_or_insert(error),
             }
         }
         Err(failure.unwrap_or(nobody))

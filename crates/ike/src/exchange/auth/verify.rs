@@ -4,6 +4,7 @@ use crate::cert::{
     Certificate, Credentials, Hash, Hashes, PublicKey, RawKey, Schemes, SignatureScheme, Spent, Trust,
 };
 use crate::config::{AuthMethod, Connection, Identity, RemoteAuth};
+use crate::exchange::auth::error::{AuthError, SignatureError};
 use crate::exchange::auth::form::Form;
 use crate::exchange::session::Session;
 use crate::message::{AuthMethodId, AuthPayload, CertEncoding, Nonce, Payloads};
@@ -14,7 +15,7 @@ use std::cell::{OnceCell, RefCell};
 use std::sync::Arc;
 
 /// Bound on the certificates that are read from one message.
-const MAX_CERTIFICATES: usize = 8;
+pub(super) const MAX_CERTIFICATES: usize = 8;
 
 /// The claim of a peer.
 #[derive(Clone, Copy)]
@@ -42,10 +43,10 @@ pub(super) struct Proven {
     pub(super) anchor: Option<Anchor>,
 }
 
-/// How a claim is decided. The results are for the log: a line, or what was found and expected.
+/// How a claim is decided.
 pub(super) enum Check {
-    /// Decided at once.
-    Known(Result<String, String>),
+    /// Decided at once, with a line for the log.
+    Known(Result<String, AuthError>),
     /// There is a signature to verify.
     Signature(Box<SignedClaim>),
 }
@@ -79,9 +80,9 @@ pub(super) struct Judge {
 /// Otherwise a peer could have it done as often as there are connections.
 #[derive(Default)]
 pub(super) struct Evidence {
-    certificates: OnceCell<Result<Vec<Certificate>, String>>,
+    certificates: OnceCell<Result<Vec<Certificate>, SignatureError>>,
     /// The public key that the peer has sent without a certificate.
-    raw_key: OnceCell<Result<Option<RawKey>, String>>,
+    raw_key: OnceCell<Result<Option<RawKey>, SignatureError>>,
     verified: RefCell<Vec<Verified>>,
     spent: Spent,
 }
@@ -119,12 +120,12 @@ impl Evidence {
         key: &PublicKey,
         signed: &SignedClaim,
         signature: &Signature<'_>,
-    ) -> Result<bool, String> {
+    ) -> Result<bool, SignatureError> {
         if !signature.may_be_by(key) {
             return Ok(false);
         }
         if self.known(key, signed).is_none() {
-            self.spent.spend().map_err(|error| error.to_string())?;
+            self.spent.spend()?;
         }
         Ok(self.is_signed_by(key, signed, signature))
     }
@@ -139,7 +140,7 @@ pub(super) fn check(
 ) -> Check {
     let AuthClaim { identity, auth, .. } = claim;
     let Some(remote) = connection.remote_round(round) else {
-        return Check::Known(Err(format!("nothing more is demanded of {identity}")));
+        return Check::Known(Err(AuthError::NothingDemanded(identity.clone())));
     };
     match remote.method {
         AuthMethod::Psk if auth.method == AuthMethodId::SharedKeyMic => {
@@ -147,7 +148,8 @@ pub(super) fn check(
             Check::Known(verify_key(session, claim).map(|()| line()))
         }
         AuthMethod::Psk => {
-            Check::Known(Err(format!("{identity} authenticates by {}, expected psk", auth.method)))
+            let identity = identity.clone();
+            Check::Known(Err(AuthError::NotByPsk { identity, method: auth.method }))
         }
         AuthMethod::Pubkey { schemes, chain } => {
             let AuthClaim { keys, message, nonce, int_auth, id, .. } = claim;
@@ -164,26 +166,23 @@ pub(super) fn check(
                     sha1: session.env.config.legacy_signatures && schemes.is_rsa_with_any_hash(),
                     anchors: session.env.loaded.anchors(remote).into_iter().cloned().collect(),
                 })),
-                Err(error) => Check::Known(Err(error.to_string())),
+                Err(error) => Check::Known(Err(error.into())),
             }
         }
     }
 }
 
-fn verify_key(session: &Session<'_>, claim: AuthClaim<'_>) -> Result<(), String> {
+fn verify_key(session: &Session<'_>, claim: AuthClaim<'_>) -> Result<(), AuthError> {
     let AuthClaim { keys, message, nonce, int_auth, id, identity, auth, local } = claim;
     let secret = session
         .env
         .loaded
         .secrets
         .find(Some(local), Some(identity))
-        .ok_or_else(|| format!("no shared key is loaded for {local} and {identity}"))?;
+        .ok_or_else(|| AuthError::NoSharedKey { local: local.clone(), remote: identity.clone() })?;
     let octets = SignedOctets { message, peer_nonce: nonce, id, int_auth };
-    match keys.psk_verify(peer_of(session.sa), &secret.secret, &octets, auth) {
-        Ok(true) => Ok(()),
-        Ok(false) => Err(format!("{identity} does not hold our shared key")),
-        Err(error) => Err(error.to_string()),
-    }
+    let holds_it = keys.psk_verify(peer_of(session.sa), &secret.secret, &octets, auth)?;
+    if holds_it { Ok(()) } else { Err(AuthError::OtherSharedKey(identity.clone())) }
 }
 
 /// The material for verifying the signatures of a message.
@@ -202,10 +201,10 @@ impl Check {
     }
 
     /// Decides the claim.
-    pub(super) fn decide(self, judge: &Judge, evidence: &Evidence) -> Result<Proven, String> {
+    pub(super) fn decide(self, judge: &Judge, evidence: &Evidence) -> Result<Proven, AuthError> {
         match self {
             Self::Known(verdict) => verdict.map(|line| Proven { line, anchor: None }),
-            Self::Signature(signed) => judge.verify(&signed, evidence),
+            Self::Signature(signed) => Ok(judge.verify(&signed, evidence)?),
         }
     }
 }
@@ -217,21 +216,16 @@ impl SignedClaim {
 }
 
 impl Judge {
-    fn verify(&self, signed: &SignedClaim, evidence: &Evidence) -> Result<Proven, String> {
+    fn verify(&self, signed: &SignedClaim, evidence: &Evidence) -> Result<Proven, SignatureError> {
         let SignedClaim { identity, auth, schemes, chain, sha1, anchors, .. } = signed;
         let remote = signed.remote();
         let signature = Signature::read(identity, auth)?;
         let form = signature.form;
         match form {
             Form::Digital(scheme) | Form::Fixed(scheme) if !schemes.contains(scheme) => {
-                return Err(format!("{identity} signs by {scheme}, which is not allowed here"));
+                return Err(SignatureError::SchemeNotAllowed { identity: identity.clone(), scheme });
             }
-            Form::RsaSha1 if !sha1 => {
-                return Err(format!(
-                    "{identity} authenticates by RSA with SHA-1, which is too weak; expected a digital signature \
-                     (RFC 7427), or, where no hash is named in auth, legacy = true in testudo.toml"
-                ));
-            }
+            Form::RsaSha1 if !sha1 => return Err(SignatureError::Sha1(identity.clone())),
             _ => {}
         }
         if remote.takes_public_keys() {
@@ -241,15 +235,13 @@ impl Judge {
             }
         }
         let sent = evidence.certificates.get_or_init(|| certificates(&self.payloads));
-        let sent = sent.as_ref().map_err(String::clone)?;
+        let sent = sent.as_ref().map_err(Clone::clone)?;
         let end = self.end_certificate(remote, identity, sent, |certificate| {
             evidence.is_signed_by(certificate.key(), signed, &signature)
         })?;
         if !end.confirms(identity) {
-            return Err(format!(
-                "certificate '{}' does not confirm that its owner is {identity}",
-                end.subject()
-            ));
+            let subject = end.subject().clone();
+            return Err(SignatureError::OtherOwner { subject, identity: identity.clone() });
         }
         let trust = Trust {
             now: self.now,
@@ -265,9 +257,9 @@ impl Judge {
         // Checked before the chain: otherwise connections for single peers of a CA would use up the
         // bound on signatures.
         if !remote.certs.is_empty() && !remote.certs.contains(&end) {
-            return Err(format!("certificate '{}' is not allowed by the connection", end.subject()));
+            return Err(SignatureError::CertificateNotAllowed(end.subject().clone()));
         }
-        let anchor = trust.verify_within(&end, &evidence.spent).map_err(|error| error.to_string())?;
+        let anchor = trust.verify_within(&end, &evidence.spent)?;
         let line = format!(
             "authentication of '{identity}' with {form} successful, by certificate '{}' of CA '{}'",
             end.subject(),
@@ -283,24 +275,19 @@ impl Judge {
         signed: &SignedClaim,
         signature: &Signature<'_>,
         evidence: &Evidence,
-    ) -> Result<Proven, String> {
+    ) -> Result<Proven, SignatureError> {
         let (identity, remote) = (&signed.identity, signed.remote());
-        let sent =
-            evidence.raw_key.get_or_init(|| raw_key(&self.payloads)).as_ref().map_err(String::clone)?;
-        let is_sent = |key: &&RawKey| sent.as_ref().is_none_or(|sent| sent.key().is_key_of(key.key()));
+        let sent = evidence.raw_key.get_or_init(|| raw_key(&self.payloads));
+        let sent = sent.as_ref().map_err(Clone::clone)?.as_ref();
+        let is_sent = |key: &&RawKey| sent.is_none_or(|sent| sent.key().is_key_of(key.key()));
         let mut allowed = remote.pubkeys.iter().filter(is_sent).peekable();
         if let (Some(sent), None) = (sent, allowed.peek()) {
-            return Err(format!(
-                "{identity} has sent public key {sent}, which is not allowed by the connection"
-            ));
+            return Err(SignatureError::KeyNotAllowed { identity: identity.clone(), key: sent.clone() });
         }
         // Without `remote.id` only the key identifies the peer.
         let mut named = allowed.filter(|key| remote.id.is_some() || key.confirms(identity)).peekable();
         if named.peek().is_none() {
-            return Err(format!(
-                "no public key allowed by the connection has the name {identity}; expected remote.id, or the KEY_ID \
-                 of a key"
-            ));
+            return Err(SignatureError::NoKeyOfName(identity.clone()));
         }
         for key in named {
             if evidence.is_signed_by_one_of_many(key.key(), signed, signature)? {
@@ -310,7 +297,7 @@ impl Judge {
                 return Ok(Proven { line, anchor: None });
             }
         }
-        Err(format!("AUTH of {identity} was not made with a public key allowed by the connection"))
+        Err(SignatureError::NotByKey(identity.clone()))
     }
 
     /// The certificate whose key has signed: the one that the peer sent or, if it sent none, a
@@ -321,22 +308,21 @@ impl Judge {
         identity: &Identity,
         sent: &[Certificate],
         signed_by: impl Fn(&Certificate) -> bool,
-    ) -> Result<Certificate, String> {
+    ) -> Result<Certificate, SignatureError> {
         if let Some(first) = sent.first() {
-            let wrong = || format!("AUTH of {identity} was not made with the key of '{}'", first.subject());
-            return if signed_by(first) { Ok(first.clone()) } else { Err(wrong()) };
+            if signed_by(first) {
+                return Ok(first.clone());
+            }
+            let (identity, subject) = (identity.clone(), first.subject().clone());
+            return Err(SignatureError::NotByCertificate { identity, subject });
         }
         let loaded = remote.certs.iter().chain(self.credentials.certificates());
         let mut loaded = loaded.filter(|certificate| certificate.confirms(identity)).peekable();
         if loaded.peek().is_none() {
-            return Err(format!(
-                "{identity} has sent no certificate, and no certificate of that peer is loaded"
-            ));
+            return Err(SignatureError::NoCertificate(identity.clone()));
         }
         let found = loaded.find(|certificate| signed_by(certificate));
-        found
-            .cloned()
-            .ok_or_else(|| format!("AUTH of {identity} was not made with a key of its loaded certificates"))
+        found.cloned().ok_or_else(|| SignatureError::NotByLoadedCertificate(identity.clone()))
     }
 
     /// Loaded certificates that need no CA. If a connection names CAs, they do not count.
@@ -355,21 +341,22 @@ struct Signature<'a> {
 }
 
 impl<'a> Signature<'a> {
-    fn read(identity: &Identity, auth: &'a AuthPayload) -> Result<Self, String> {
+    fn read(identity: &Identity, auth: &'a AuthPayload) -> Result<Self, SignatureError> {
+        let identity = || identity.clone();
         let bare = |form| Ok(Self { form, octets: &auth.data });
         match auth.method {
             AuthMethodId::DigitalSignature => {
                 let (algorithm, octets) =
-                    auth.signature_parts().ok_or_else(|| format!("AUTH of {identity} is too short"))?;
+                    auth.signature_parts().ok_or_else(|| SignatureError::TooShort(identity()))?;
                 let scheme = SignatureScheme::from_der(algorithm)
-                    .map_err(|error| format!("AUTH of {identity} is not acceptable: {error}"))?;
+                    .map_err(|source| SignatureError::Scheme { identity: identity(), source })?;
                 Ok(Self { form: Form::Digital(scheme), octets })
             }
             AuthMethodId::EcdsaSha256 => bare(Form::Fixed(SignatureScheme::EcdsaSha256)),
             AuthMethodId::EcdsaSha384 => bare(Form::Fixed(SignatureScheme::EcdsaSha384)),
             AuthMethodId::EcdsaSha512 => bare(Form::Fixed(SignatureScheme::EcdsaSha512)),
             AuthMethodId::RsaSignature => bare(Form::RsaSha1),
-            other => Err(format!("{identity} authenticates by {other}, expected a signature")),
+            method => Err(SignatureError::OtherMethod { identity: identity(), method }),
         }
     }
 
@@ -391,31 +378,32 @@ impl<'a> Signature<'a> {
 }
 
 /// The certificates that a peer has sent; the first is its own (RFC 7296 §3.6).
-fn certificates(payloads: &Payloads) -> Result<Vec<Certificate>, String> {
+fn certificates(payloads: &Payloads) -> Result<Vec<Certificate>, SignatureError> {
     let count = payloads.certificates().count();
     if count > MAX_CERTIFICATES {
-        return Err(format!("the peer has sent {count} certificates, at most {MAX_CERTIFICATES} are read"));
+        return Err(SignatureError::TooManyCertificates(count));
     }
     let mut found = Vec::with_capacity(count);
     for payload in payloads.certificates() {
         if payload.encoding != CertEncoding::X509Signature {
-            return Err(format!("the peer has sent a certificate as {}, expected X.509", payload.encoding));
+            return Err(SignatureError::CertificateEncoding(payload.encoding));
         }
+        let number = found.len() + 1;
         let certificate = Certificate::from_der(&payload.data)
-            .map_err(|error| format!("certificate {} of the peer: {error}", found.len() + 1))?;
+            .map_err(|source| SignatureError::Certificate { number, source })?;
         found.push(certificate);
     }
     Ok(found)
 }
 
 /// The public key that a peer has sent without a certificate, if it has (RFC 7670).
-fn raw_key(payloads: &Payloads) -> Result<Option<RawKey>, String> {
+fn raw_key(payloads: &Payloads) -> Result<Option<RawKey>, SignatureError> {
     let mut sent = payloads.certificates().filter(|sent| sent.encoding == CertEncoding::RawPublicKey);
     let Some(first) = sent.next() else { return Ok(None) };
     if sent.next().is_some() {
-        return Err("the peer has sent several public keys, expected one".into());
+        return Err(SignatureError::SeveralKeys);
     }
-    RawKey::from_der(&first.data).map(Some).map_err(|error| format!("public key of the peer: {error}"))
+    RawKey::from_der(&first.data).map(Some).map_err(SignatureError::PublicKey)
 }
 
 /// The peer's role, which determines whose AUTH it is.
