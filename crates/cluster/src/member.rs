@@ -21,7 +21,7 @@ mod shards;
 mod status;
 mod view;
 
-pub use crate::update::{Ask, Class, Effect, PieceName, Sa};
+pub use crate::update::{Ask, Class, Effect, InitiationOutcome, PieceName, Sa};
 pub use asks::AskError;
 pub use config::MemberConfig;
 pub use configuration::{ConfigurationStatus, Difference, Found};

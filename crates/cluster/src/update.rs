@@ -7,7 +7,7 @@
 mod operator;
 
 pub(crate) use operator::{Answer, Answered, Configure, Manifest, RemoteEvent};
-pub use operator::{Ask, Class, Effect, PieceName, Sa};
+pub use operator::{Ask, Class, Effect, InitiationOutcome, PieceName, Sa};
 
 use crate::node::NodeId;
 use serde::{Deserialize, Serialize};
@@ -377,6 +377,19 @@ mod tests {
         assert_eq!(decode(&other), None, "another version");
         assert_eq!(decode(&octets[..octets.len() - 1]), None, "cut");
         assert_eq!(decode(&[octets, vec![0]].concat()), None, "longer");
+    }
+
+    /// Nodes of older versions encode the outcome of an initiation as a [`Result`].
+    #[test]
+    fn the_outcome_of_an_initiation_is_encoded_as_a_result() {
+        let reason = || "no answer".to_owned();
+        for (outcome, result) in
+            [(InitiationOutcome::Up, Ok(())), (InitiationOutcome::Failed { reason: reason() }, Err(reason()))]
+        {
+            let octets = postcard::to_allocvec(&outcome).unwrap();
+            assert_eq!(postcard::from_bytes::<Result<(), String>>(&octets).as_ref(), Ok(&result));
+            assert_eq!(postcard::to_allocvec(&result).unwrap(), octets);
+        }
     }
 
     /// The format that nodes of version 15 read must not change: a view with such a node uses it.

@@ -7,7 +7,7 @@ use super::replication::Replication;
 use super::shards::Shards;
 use crate::alloc::OwnedHomes;
 use crate::node::NodeId;
-use crate::update::{Answer, Answered, Ask, Op, Sa};
+use crate::update::{Answer, Answered, Ask, InitiationOutcome, Op, Sa};
 use std::time::Duration;
 use testudo_base::shard::ShardSet;
 use testudo_base::spi::Shard;
@@ -163,7 +163,8 @@ impl Asks {
             } else if let Ask::Initiate { .. } = waiting.ask {
                 let node = core.node;
                 let reason = format!("node {node} must initiate this, and does not speak for its shard yet");
-                self.answer(core, waiting.from, waiting.job, Answered::Initiated(Err(reason)));
+                let outcome = InitiationOutcome::Failed { reason };
+                self.answer(core, waiting.from, waiting.job, Answered::Initiated(outcome));
             }
         }
         self.again = Some(now.plus(RETRY_INTERVAL));
@@ -195,9 +196,14 @@ impl Asks {
                     child.is_empty() && state() == Some(IkeSaState::Established)
                 };
                 match begun {
-                    Ok(ike) if is_up(ike) => self.answer(core, from, job, Answered::Initiated(Ok(()))),
+                    Ok(ike) if is_up(ike) => {
+                        self.answer(core, from, job, Answered::Initiated(InitiationOutcome::Up));
+                    }
                     Ok(ike) => replication.initiations.begun(from, job, ike, child),
-                    Err(error) => self.answer(core, from, job, Answered::Initiated(Err(error.to_string()))),
+                    Err(error) => {
+                        let outcome = InitiationOutcome::Failed { reason: error.to_string() };
+                        self.answer(core, from, job, Answered::Initiated(outcome));
+                    }
                 }
             }
             Ask::Terminate { sas, force } => {

@@ -196,7 +196,7 @@ impl Core {
                 Answered::Line { connection, level, message } => {
                     MemberOutput::Line { job, connection, level, message }
                 }
-                Answered::Initiated(result) => MemberOutput::Initiated { job, result },
+                Answered::Initiated(outcome) => MemberOutput::Initiated { job, outcome },
             });
         }
     }

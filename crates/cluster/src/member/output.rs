@@ -3,7 +3,7 @@
 use crate::dispatch::Ownership;
 use crate::group::Durable;
 use crate::node::NodeId;
-use crate::update::{Effect, PieceName};
+use crate::update::{Effect, InitiationOutcome, PieceName};
 use std::net::IpAddr;
 use std::time::Duration;
 use testudo_base::shard::ShardSet;
@@ -157,8 +157,8 @@ pub enum MemberOutput {
     Initiated {
         /// The number that [`super::Member::ask`] was given.
         job: u64,
-        /// Success, or the reason why there is no Child SA.
-        result: Result<(), String>,
+        /// Whether the SA is up.
+        outcome: InitiationOutcome,
     },
     /// An event of an SA that another node owns.
     RemoteEvent(Event),

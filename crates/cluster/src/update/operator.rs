@@ -97,9 +97,25 @@ pub(crate) struct Answer {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Answered {
     /// A log line about the task.
-    Line { connection: Option<String>, level: u8, message: String },
-    /// The child is up, or cannot be initiated.
-    Initiated(Result<(), String>),
+    Line {
+        connection: Option<String>,
+        level: u8,
+        message: String,
+    },
+    Initiated(InitiationOutcome),
+}
+
+/// The outcome of an initiation by another node. Its encoding is that of a `Result<(), String>`: an
+/// owner of another version may have a reason that this node does not know, so its text is sent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum InitiationOutcome {
+    /// The Child SA is up, or the IKE SA, if it was asked for alone.
+    Up,
+    /// Neither was set up.
+    Failed {
+        /// The owner's reason.
+        reason: String,
+    },
 }
 
 /// An event of the sender's SAs, for listeners on other nodes.

@@ -4,7 +4,7 @@ use crate::config::{of_peer, peer_addr};
 use crate::world::{World, id};
 use std::collections::BTreeSet;
 use std::time::Duration;
-use testudo_cluster::member::{Ask, AskError, Member, MemberOutput, Sa};
+use testudo_cluster::member::{Ask, AskError, InitiationOutcome, Member, MemberOutput, Sa};
 use testudo_ike::message::IkeSpi;
 use testudo_ike::output::Path;
 
@@ -23,7 +23,7 @@ fn initiate(peer: usize, child: &str) -> Ask {
 }
 
 /// Results that the node has received for its requests since the last call.
-fn heard(world: &mut World, node: usize) -> Vec<(u64, Result<(), String>)> {
+fn heard(world: &mut World, node: usize) -> Vec<(u64, InitiationOutcome)> {
     std::mem::take(&mut world.nodes[node].initiated)
 }
 
@@ -46,7 +46,7 @@ fn a_child_that_any_node_is_asked_for_comes_up_once() {
             ask(&mut world, node, 100 + node as u64, initiate(peer, "net"));
             world.assert_tunnel(peer);
             assert_eq!(ike_of(&world, peer).1, 1);
-            assert_eq!(heard(&mut world, node), [(100 + node as u64, Ok(()))]);
+            assert_eq!(heard(&mut world, node), [(100 + node as u64, InitiationOutcome::Up)]);
         }
         assert_eq!(world.speakers(peer).len(), 1);
     }
@@ -62,12 +62,12 @@ fn a_child_comes_up_on_the_ike_sa_that_is_there() {
         let (before, spi) = (ike_of(&world, peer), world.spi_of(peer));
         ask(&mut world, peer % 3, 7, initiate(peer, "net"));
         assert_eq!((ike_of(&world, peer), world.spi_of(peer)), (before, spi), "it is up already");
-        assert_eq!(heard(&mut world, peer % 3), [(7, Ok(()))]);
+        assert_eq!(heard(&mut world, peer % 3), [(7, InitiationOutcome::Up)]);
         ask(&mut world, peer % 3, 8, Ask::Terminate { sas: vec![Sa::Child(spi)], force: false });
         assert_eq!((ike_of(&world, peer), children_of(&world, peer)), (before, 0));
         ask(&mut world, peer % 3, 9, initiate(peer, "net"));
         assert_eq!(ike_of(&world, peer), before);
-        assert_eq!(heard(&mut world, peer % 3), [(9, Ok(()))]);
+        assert_eq!(heard(&mut world, peer % 3), [(9, InitiationOutcome::Up)]);
         world.assert_tunnel(peer);
     }
 }
@@ -78,7 +78,7 @@ fn an_ike_sa_alone_comes_up_too() {
     for node in 0..3 {
         ask(&mut world, node, 5, initiate(0, ""));
         assert_eq!((ike_of(&world, 0).1, children_of(&world, 0)), (1, 0));
-        assert_eq!(heard(&mut world, node), [(5, Ok(()))], "node {node}");
+        assert_eq!(heard(&mut world, node), [(5, InitiationOutcome::Up)], "node {node}");
     }
     ask(&mut world, 0, 6, initiate(0, "net"));
     world.assert_tunnel(0);
@@ -98,7 +98,7 @@ fn an_impossible_initiation_is_reported() {
     {
         ask(&mut world, node, 3, wish);
         let heard = heard(&mut world, node);
-        assert!(matches!(heard[..], [(3, Err(_))]), "{heard:?}");
+        assert!(matches!(heard[..], [(3, InitiationOutcome::Failed { .. })]), "{heard:?}");
     }
     // The peer does not answer, and the operator gives up.
     world.deaf = true;
@@ -110,7 +110,7 @@ fn an_impossible_initiation_is_reported() {
     world.nodes[owner].member.as_mut().unwrap().endpoint_mut().terminate(now, &all, true).unwrap();
     world.run(Duration::from_secs(2));
     let heard = heard(&mut world, 1);
-    assert!(matches!(heard[..], [(4, Err(_))]), "{heard:?}");
+    assert!(matches!(heard[..], [(4, InitiationOutcome::Failed { .. })]), "{heard:?}");
 }
 
 /// Each owner takes its own of them down or renews it, and leaves all others alone.
@@ -168,7 +168,7 @@ fn the_next_owner_does_it_as_soon_as_it_can_speak() {
     world.run(RETIRED);
     world.assert_tunnel(0);
     assert_ne!(world.spi_of(0), spi);
-    assert_eq!(heard(&mut world, left[1]), [(2, Ok(()))]);
+    assert_eq!(heard(&mut world, left[1]), [(2, InitiationOutcome::Up)]);
 }
 
 #[test]

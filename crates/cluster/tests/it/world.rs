@@ -12,7 +12,7 @@ use testudo_base::shard::ShardSet;
 use testudo_base::spi::{SenderId, Spi};
 use testudo_cluster::engine::{EngineEvent, RingId, View};
 use testudo_cluster::group::{ClusterKey, Durable, GroupConfig};
-use testudo_cluster::member::{Member, MemberConfig};
+use testudo_cluster::member::{InitiationOutcome, Member, MemberConfig};
 use testudo_cluster::node::NodeId;
 use testudo_ike::alloc::SingleNodeAllocator;
 use testudo_ike::config::Connection;
@@ -51,7 +51,7 @@ pub(crate) struct Node {
     pub(crate) default_host: bool,
     pub(crate) logs: Vec<String>,
     /// Initiations that it was asked for, with their ends, and what their owners logged meanwhile.
-    pub(crate) initiated: Vec<(u64, Result<(), String>)>,
+    pub(crate) initiated: Vec<(u64, InitiationOutcome)>,
     pub(crate) lines: Vec<u64>,
     /// Events of SAs on other nodes.
     pub(crate) remote_events: Vec<Event>,

@@ -1,7 +1,7 @@
 //! What the VICI server, the log and waiting commands are told of SAs.
 
 use super::Gateway;
-use testudo_cluster::member::{Effect, MemberOutput, PieceName};
+use testudo_cluster::member::{Effect, InitiationOutcome, MemberOutput, PieceName};
 use testudo_cluster::node::NodeId;
 use testudo_ike::endpoint::{ChildSaStatus, IkeSaStatus};
 use testudo_ike::output::{ChildSaId, Event, IkeSaId, LogLevel, Reason};
@@ -120,8 +120,11 @@ impl Gateway {
                 self.notes.push_back(Note::Unconfigure(name, octets))
             }
             MemberOutput::Configured { job } => self.notes.push_back(Note::Replicated(JobId(job))),
-            MemberOutput::Initiated { job, result } => {
-                let result = result.map_err(CommandError::new);
+            MemberOutput::Initiated { job, outcome } => {
+                let result = match outcome {
+                    InitiationOutcome::Up => Ok(()),
+                    InitiationOutcome::Failed { reason } => Err(CommandError::new(reason)),
+                };
                 self.notes.push_back(Note::Initiated(JobId(job), result));
             }
             MemberOutput::Line { job, connection, level, message } => {

@@ -1,7 +1,7 @@
 //! Initiations for other nodes: their results go to the nodes that asked.
 
 use crate::node::NodeId;
-use crate::update::{Answer, Answered, Op};
+use crate::update::{Answer, Answered, InitiationOutcome, Op};
 use testudo_ike::output::{Event, IkeSaId, LogLevel};
 
 /// An initiation for another node.
@@ -42,17 +42,21 @@ impl Initiations {
                 }));
             }
             // Ends the initiations that wait for the IKE SA alone.
-            Event::IkeUp(ike) => ops.extend(ended(initiations, *ike, "", &Ok(()))),
+            Event::IkeUp(ike) => ops.extend(ended(initiations, *ike, "", &InitiationOutcome::Up)),
             Event::IkeDown(ike, reason) => {
-                ops.extend(ended(initiations, *ike, "", &Err(reason.to_string())));
+                let outcome = InitiationOutcome::Failed { reason: reason.to_string() };
+                ops.extend(ended(initiations, *ike, "", &outcome));
             }
             Event::InitiateMoved { from, to, child } => {
                 let moved = initiations.iter_mut().filter(|i| i.ike == *from && i.child == *child);
                 moved.for_each(|initiation| initiation.ike = *to);
             }
             Event::InitiateDone { ike, child, result } => {
-                let result = result.as_ref().map(drop).map_err(ToString::to_string);
-                ops.extend(ended(initiations, *ike, child, &result));
+                let outcome = match result {
+                    Ok(_) => InitiationOutcome::Up,
+                    Err(reason) => InitiationOutcome::Failed { reason: reason.to_string() },
+                };
+                ops.extend(ended(initiations, *ike, child, &outcome));
             }
             _ => {}
         }
@@ -65,11 +69,11 @@ fn ended(
     initiations: &mut Vec<Initiation>,
     ike: IkeSaId,
     child: &str,
-    result: &Result<(), String>,
+    outcome: &InitiationOutcome,
 ) -> Vec<Op> {
     let done = initiations.extract_if(.., |i| i.ike == ike && i.child == child);
     let answer = |Initiation { from, job, .. }| {
-        Op::Answer(Answer { to: from, job, what: Answered::Initiated(result.clone()) })
+        Op::Answer(Answer { to: from, job, what: Answered::Initiated(outcome.clone()) })
     };
     done.map(answer).collect()
 }

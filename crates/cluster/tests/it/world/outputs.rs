@@ -122,7 +122,7 @@ impl World {
                 state.member.as_mut().unwrap().persisted(self.now, &durable);
             }
             MemberOutput::Ike(Output::Event(event)) => state.logs.push(format!("{event:?}")),
-            MemberOutput::Initiated { job, result } => state.initiated.push((job, result)),
+            MemberOutput::Initiated { job, outcome } => state.initiated.push((job, outcome)),
             MemberOutput::Line { job, .. } => state.lines.push(job),
             MemberOutput::RemoteEvent(event) => state.remote_events.push(event),
             MemberOutput::Ike(Output::UpdateChild { path, .. }) => state.moved.push(path),
