@@ -85,7 +85,7 @@ impl Check<'_> {
                 reads_files: self.reads_files,
                 places: BTreeMap::new(),
                 left_out: BTreeSet::new(),
-                troubles: Vec::new(),
+                faults: Vec::new(),
             },
             twins: SelectorIndex::default(),
             report: Report { complete: !troubles.iter().any(|trouble| trouble.fatal), ..Report::default() },
@@ -141,8 +141,8 @@ impl Run<'_> {
     }
 
     fn finish(mut self) -> Report {
-        for (key, why) in std::mem::take(&mut self.maker.troubles) {
-            self.find(self.place_of(&key), Severity::Fault, format!("{key}: {why}"));
+        for (key, fault) in std::mem::take(&mut self.maker.faults) {
+            self.find(self.place_of(&key), Severity::Fault, format!("{key}: {fault}"));
         }
         self.findings.sort();
         self.findings.dedup();
@@ -171,12 +171,12 @@ impl Run<'_> {
     }
 
     fn connection(&mut self, name: &str) {
-        let (policy, before) = (self.policy, self.maker.troubles.len());
+        let (policy, before) = (self.policy, self.maker.faults.len());
         let message = self.maker.connection(name);
         let mut warnings = schema::without_effect(&message);
         let (connection, faults) =
             self.decoded(message, "connections.", |message| schema::connection(message, policy));
-        let faults = faults || self.maker.troubles.len() > before;
+        let faults = faults || self.maker.faults.len() > before;
         let Some(connection) = connection.filter(|found| !faults && self.loads(found)) else {
             self.report.refused += 1;
             return;

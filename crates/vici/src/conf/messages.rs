@@ -5,6 +5,7 @@ use super::tree::{self, Tree, Value};
 use super::{At, Files};
 use crate::message::Message;
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::path::PathBuf;
 
 /// Keys whose values are lists.
@@ -32,6 +33,28 @@ const SECRETS: [&str; 5] = ["eap", "xauth", "ntlm", "ike", "ppk"];
 /// those that it decrypts.
 const KEYS: [&str; 6] = ["private", "rsa", "ecdsa", "pkcs8", "pkcs12", "token"];
 
+/// What is wrong with a key.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum KeyFault {
+    /// A file that it names cannot be read.
+    #[error("{}: {source}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        source: io::Error,
+    },
+    /// A secret has no such key.
+    #[error("unknown key")]
+    Unknown,
+    /// swanctl knows the type of the secret, and the gateway does not support it.
+    #[error("secrets of type {0} are not supported")]
+    SecretType(&'static str),
+    /// The name does not begin with a type of secrets.
+    #[error("swanctl knows no secret of this name; expected one that begins with ike, ppk or private")]
+    SecretName,
+}
+
 /// Makes messages, and notes the place of each key.
 pub(super) struct Maker<'a> {
     pub(super) tree: &'a Tree,
@@ -44,8 +67,8 @@ pub(super) struct Maker<'a> {
     pub(super) places: BTreeMap<String, At>,
     /// Keys that are left out because their files are not read.
     pub(super) left_out: BTreeSet<String>,
-    /// Faults of keys: path and text.
-    pub(super) troubles: Vec<(String, String)>,
+    /// Faults of keys, with the path of each key.
+    pub(super) faults: Vec<(String, KeyFault)>,
 }
 
 impl Maker<'_> {
@@ -95,7 +118,7 @@ impl Maker<'_> {
         for item in list(text) {
             match self.file(directory, item) {
                 Some(Ok(content)) => contents.push(content),
-                Some(Err(why)) => self.troubles.push((key.to_owned(), why)),
+                Some(Err(fault)) => self.faults.push((key.to_owned(), fault)),
                 None => {
                     self.left_out.insert(key.to_owned());
                 }
@@ -107,12 +130,12 @@ impl Maker<'_> {
     }
 
     /// `None` if the file is not to be read, or its path cannot be derived from the text.
-    fn file(&self, directory: &str, name: &str) -> Option<Result<Vec<u8>, String>> {
+    fn file(&self, directory: &str, name: &str) -> Option<Result<Vec<u8>, KeyFault>> {
         if !self.reads_files || name.starts_with("0x") || name.starts_with("0s") {
             return None;
         }
         let path = self.directory.join(directory).join(name);
-        Some(self.files.read(&path).map_err(|error| format!("{}: {error}", path.display())))
+        Some(self.files.read(&path).map_err(|source| KeyFault::Unreadable { path, source }))
     }
 
     /// The argument of `load-pool`.
@@ -143,9 +166,9 @@ impl Maker<'_> {
             match value.name.as_str() {
                 "cacert" => match self.file("x509ca", text) {
                     Some(Ok(content)) => message.add("cacert", content),
-                    Some(Err(why)) => {
+                    Some(Err(fault)) => {
                         self.left_out.insert(key.clone());
-                        self.troubles.push((key, why));
+                        self.faults.push((key, fault));
                     }
                     None => {
                         self.left_out.insert(key);
@@ -182,7 +205,7 @@ impl Maker<'_> {
                 }
                 other => {
                     self.note(&path, value);
-                    self.troubles.push((full(&path, other), "unknown key".to_owned()));
+                    self.faults.push((full(&path, other), KeyFault::Unknown));
                 }
             }
         }
@@ -191,13 +214,12 @@ impl Maker<'_> {
     }
 
     fn other_secret(&mut self, name: &str) {
-        let why = match KEYS.iter().find(|kind| name.starts_with(**kind)) {
-            Some(kind @ (&"pkcs12" | &"token")) => format!("secrets of type {kind} are not supported"),
+        let fault = match KEYS.iter().find(|kind| name.starts_with(**kind)) {
+            Some(kind @ (&"pkcs12" | &"token")) => KeyFault::SecretType(kind),
             Some(_) => return,
-            None => "swanctl knows no secret of this name; expected one that begins with ike, ppk or private"
-                .to_owned(),
+            None => KeyFault::SecretName,
         };
-        self.troubles.push((full(&["secrets"], name), why));
+        self.faults.push((full(&["secrets"], name), fault));
     }
 }
 
