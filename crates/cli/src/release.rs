@@ -32,12 +32,21 @@ struct Opened {
     released: Released,
 }
 
+/// Why an argument is not the prefix to release.
+#[derive(Debug, thiserror::Error)]
+enum PrefixArgError {
+    #[error(transparent)]
+    Prefix(#[from] PrefixError),
+    #[error("{text} has bits behind its length, expected {prefix}")]
+    HostBits { text: String, prefix: Prefix },
+}
+
 /// Refuses bits behind the length: the operator may mean another prefix.
-fn prefix(text: &str) -> Result<Prefix, String> {
-    let prefix: Prefix = text.parse().map_err(|error: PrefixError| error.to_string())?;
+fn prefix(text: &str) -> Result<Prefix, PrefixArgError> {
+    let prefix: Prefix = text.parse()?;
     let address = text.split('/').next().and_then(|address| address.parse::<IpAddr>().ok());
     if address != Some(prefix.addr()) {
-        return Err(format!("{text} has bits behind its length, expected {prefix}"));
+        return Err(PrefixArgError::HostBits { text: text.to_owned(), prefix });
     }
     Ok(prefix)
 }
@@ -139,17 +148,17 @@ mod tests {
         assert_eq!(prefix("10.2.0.0/16").unwrap().to_string(), "10.2.0.0/16");
         assert_eq!(prefix("fd00::1").unwrap().to_string(), "fd00::1/128");
         assert_eq!(
-            prefix("10.2.0.1/16").unwrap_err(),
+            prefix("10.2.0.1/16").unwrap_err().to_string(),
             "10.2.0.1/16 has bits behind its length, expected 10.2.0.0/16"
         );
         assert_eq!(
-            prefix("2001:db8::1/32").unwrap_err(),
+            prefix("2001:db8::1/32").unwrap_err().to_string(),
             "2001:db8::1/32 has bits behind its length, expected 2001:db8::/32"
         );
         assert_eq!(prefix("0.0.0.0/0").unwrap().to_string(), "0.0.0.0/0");
         assert_eq!(prefix("::/0").unwrap().to_string(), "::/0");
         for text in ["", "/", "10.2/16", "10.0.0.0/33", "::/129", "10.0.0.0/-1", "10.0.0.0/8/8", "x/8"] {
-            let why = prefix(text).unwrap_err();
+            let why = prefix(text).unwrap_err().to_string();
             assert!(why.contains("expected ADDRESS/LENGTH"), "{why}");
         }
     }
