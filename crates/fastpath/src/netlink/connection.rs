@@ -1,6 +1,6 @@
 //! Requests to rtnetlink, one at a time: a change with its acknowledgement, or a dump.
 
-use super::error::{NetlinkError, Result};
+use super::error::{MessageError, NetlinkError, Result};
 use netlink_packet_core::{
     NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
 };
@@ -146,17 +146,17 @@ pub(super) fn receive_from_kernel(socket: &Socket, buffer: &mut [u8]) -> io::Res
 pub(super) struct Messages<'a>(pub(super) &'a [u8]);
 
 impl Iterator for Messages<'_> {
-    type Item = std::result::Result<NetlinkMessage<RouteNetlinkMessage>, String>;
+    type Item = std::result::Result<NetlinkMessage<RouteNetlinkMessage>, MessageError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let claimed = u32::from_ne_bytes(*self.0.first_chunk()?) as usize;
         let Some((message, _)) = self.0.split_at_checked(claimed).filter(|_| claimed >= HEADER_LEN) else {
-            let found = format!("a message of {claimed} octets where {} are left", self.0.len());
+            let error = MessageError::Length { claimed, left: self.0.len() };
             self.0 = &[];
-            return Some(Err(found));
+            return Some(Err(error));
         };
         self.0 = self.0.get(claimed.next_multiple_of(4)..).unwrap_or_default();
-        Some(NetlinkMessage::deserialize(message).map_err(|e| e.to_string()))
+        Some(NetlinkMessage::deserialize(message).map_err(MessageError::Contents))
     }
 }
 

@@ -1,5 +1,6 @@
 //! Errors of rtnetlink.
 
+use netlink_packet_core::DecodeError;
 use std::io;
 
 /// Errors of rtnetlink.
@@ -41,6 +42,22 @@ impl NetlinkError {
             _ => None,
         }
     }
+}
+
+/// Why a message of the kernel cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum MessageError {
+    /// Its length is less than its header's, or more than the rest of the datagram's.
+    #[error("a message of {claimed} octets where {left} are left")]
+    Length {
+        /// The length in its header.
+        claimed: usize,
+        /// Octets from its beginning to the end of the datagram.
+        left: usize,
+    },
+    /// It does not have the form of its type.
+    #[error(transparent)]
+    Contents(DecodeError),
 }
 
 /// Result of rtnetlink functions.
