@@ -35,15 +35,22 @@ struct Arguments {
     plant: Option<Plant>,
 }
 
-#[cfg(debug_assertions)]
-fn bug(name: &str) -> Result<Plant, String> {
-    let names = || Plant::ALL.iter().map(|bug| bug.name()).collect::<Vec<_>>().join(", ");
-    Plant::ALL.iter().copied().find(|bug| bug.name() == name).ok_or_else(|| format!("there are: {}", names()))
+/// Nothing has the name of an argument.
+#[derive(Debug, thiserror::Error)]
+#[error("there are: {}", known.join(", "))]
+struct UnknownName {
+    known: Vec<&'static str>,
 }
 
-fn fault(name: &str) -> Result<Kind, String> {
-    let names = || Kind::ALL.map(Kind::name).join(", ");
-    Kind::ALL.into_iter().find(|kind| kind.name() == name).ok_or_else(|| format!("there are: {}", names()))
+#[cfg(debug_assertions)]
+fn bug(name: &str) -> Result<Plant, UnknownName> {
+    let unknown = || UnknownName { known: Plant::ALL.iter().map(|bug| bug.name()).collect() };
+    Plant::ALL.iter().copied().find(|bug| bug.name() == name).ok_or_else(unknown)
+}
+
+fn fault(name: &str) -> Result<Kind, UnknownName> {
+    let unknown = || UnknownName { known: Kind::ALL.map(Kind::name).to_vec() };
+    Kind::ALL.into_iter().find(|kind| kind.name() == name).ok_or_else(unknown)
 }
 
 #[cfg(debug_assertions)]
