@@ -6,6 +6,22 @@ use std::io;
 use std::path::PathBuf;
 use testudo_crypto::CryptoError;
 
+/// A time that is given as an argument is out of bounds, or no number.
+#[derive(Debug, thiserror::Error)]
+#[error("expected {unit}, above 0 and at most {most}")]
+pub(crate) struct TimeError {
+    unit: &'static str,
+    most: f64,
+}
+
+impl TimeError {
+    /// Parses a time in that unit.
+    pub(crate) fn check(text: &str, unit: &'static str, most: f64) -> Result<f64, Self> {
+        let time = text.parse().ok().filter(|time| *time > 0.0 && *time <= most);
+        time.ok_or(Self { unit, most })
+    }
+}
+
 /// The reason why a benchmark could not finish.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BenchError {

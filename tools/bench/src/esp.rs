@@ -16,7 +16,7 @@ mod secgw;
 mod suite;
 pub(super) mod traffic;
 
-use crate::error::BenchError;
+use crate::error::{BenchError, TimeError};
 use crate::machine::Machine;
 use crate::pin::pin;
 use crate::report::{self, Header, Labels, Report, Row};
@@ -72,11 +72,8 @@ pub(crate) struct EspArgs {
     secgw: PathBuf,
 }
 
-pub(super) fn positive(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(seconds) if seconds > 0.0 && seconds <= 3600.0 => Ok(seconds),
-        _ => Err("expected seconds, above 0 and at most 3600".into()),
-    }
+pub(super) fn positive(text: &str) -> Result<f64, TimeError> {
+    TimeError::check(text, "seconds", 3600.0)
 }
 
 /// Measures, prints the table, writes the report.

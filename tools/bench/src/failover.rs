@@ -23,7 +23,7 @@ mod rate;
 mod site;
 mod storm;
 
-use crate::error::BenchError;
+use crate::error::{BenchError, TimeError};
 use crate::machine::Machine;
 use crate::report::Report;
 use figures::Row;
@@ -64,11 +64,8 @@ pub(crate) struct FailoverArgs {
     width: u32,
 }
 
-fn minutes(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(minutes) if minutes > 0.0 && minutes <= 1440.0 => Ok(minutes),
-        _ => Err("expected minutes, above 0 and at most 1440".into()),
-    }
+fn minutes(text: &str) -> Result<f64, TimeError> {
+    TimeError::check(text, "minutes", 1440.0)
 }
 
 /// A part of the table.

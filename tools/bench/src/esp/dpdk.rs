@@ -5,7 +5,8 @@
 
 use super::Suite;
 use super::traffic::Traffic;
-use std::process::Command;
+use std::io;
+use std::process::{Command, ExitStatus};
 use testudo_crypto::AeadAlgorithm;
 
 /// In Debian's package `dpdk-dev`.
@@ -17,12 +18,23 @@ const MOST_SIZES: usize = 32;
 /// The most stretches of a size.
 const STRETCHES: usize = 9;
 
+/// Why it has no figures.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum DpdkError {
+    /// The program cannot be started.
+    #[error("{PROGRAM}: {0}")]
+    Start(io::Error),
+    /// The program failed.
+    #[error("{PROGRAM}: {0}")]
+    Failed(ExitStatus),
+}
+
 /// Its results, by direction, cipher and size.
 pub(super) struct Dpdk(Vec<(&'static str, Suite, u16, f64)>);
 
 impl Dpdk {
-    /// Runs it on this CPU, for AES-GCM. `Err` is the reason why there are no figures.
-    pub(super) fn run(cpu: usize, suites: &[Suite], sizes: &[Traffic]) -> Result<Self, String> {
+    /// Runs it on this CPU, for AES-GCM.
+    pub(super) fn run(cpu: usize, suites: &[Suite], sizes: &[Traffic]) -> Result<Self, DpdkError> {
         let sizes: Vec<u16> = sizes
             .iter()
             .filter_map(|traffic| match traffic {
@@ -39,11 +51,9 @@ impl Dpdk {
         });
         for (suite, algorithm) in gcm.filter(|_| !sizes.is_empty()) {
             for (direction, operation) in [("out", "encrypt"), ("in", "decrypt")] {
-                let output = command(cpu, algorithm, operation, &sizes)
-                    .output()
-                    .map_err(|error| format!("{PROGRAM}: {error}"))?;
+                let output = command(cpu, algorithm, operation, &sizes).output().map_err(DpdkError::Start)?;
                 if !output.status.success() {
-                    return Err(format!("{PROGRAM}: {}", output.status));
+                    return Err(DpdkError::Failed(output.status));
                 }
                 let text = String::from_utf8_lossy(&output.stdout);
                 found

@@ -9,6 +9,7 @@
 //!
 //! Repeated packets are replays. So its SA has no anti-replay window, while ours keeps its own.
 
+mod error;
 mod meter;
 mod packets;
 mod setup;
@@ -16,6 +17,7 @@ mod setup;
 use super::Suite;
 use super::traffic::Traffic;
 use crate::stopwatch::PerPacket;
+use error::SecgwError;
 use meter::Meter;
 use packets::Packets;
 use setup::{Case, Memory};
@@ -60,9 +62,10 @@ pub(super) struct Secgw {
 }
 
 impl Secgw {
-    /// The program on this CPU. `Err` says what is missing.
-    pub(super) fn new(program: &Path, cpu: usize) -> Result<Self, String> {
-        let program = program.canonicalize().map_err(|error| format!("{}: {error}", program.display()))?;
+    /// The program on this CPU.
+    pub(super) fn new(program: &Path, cpu: usize) -> Result<Self, SecgwError> {
+        let unusable = |source| SecgwError::File { path: program.to_owned(), source };
+        let program = program.canonicalize().map_err(unusable)?;
         Ok(Self { program, cpu, memory: Memory::detect(), contest: None, failed: false })
     }
 
@@ -100,7 +103,7 @@ impl Secgw {
     }
 
     /// Prints why there are no more figures.
-    fn unless_failed<T>(&mut self, result: Result<T, String>) -> Option<T> {
+    fn unless_failed<T>(&mut self, result: Result<T, SecgwError>) -> Option<T> {
         if let Err(reason) = &result {
             println!("No more figures of DPDK's ipsec-secgw: {reason}");
             (self.contest, self.failed) = (None, true);
@@ -115,13 +118,13 @@ impl Contest {
         suite: Suite,
         algorithm: (&'static str, usize),
         traffic: Traffic,
-    ) -> Result<Self, String> {
-        let dir = tempfile::tempdir().map_err(|error| format!("a directory for it: {error}"))?;
-        let both = |way| -> Result<[Meter; 2], String> {
+    ) -> Result<Self, SecgwError> {
+        let dir = tempfile::tempdir().map_err(SecgwError::Directory)?;
+        let both = |way| -> Result<[Meter; 2], SecgwError> {
             let packets = Packets::new(way, suite, traffic)?;
             let place = dir.path().join(format!("{way:?}"));
             let case = Case { way, algorithm, traffic, memory: secgw.memory, cpu: secgw.cpu, dir: &place };
-            case.write(&packets).map_err(|error| format!("{}: {error}", place.display()))?;
+            case.write(&packets).map_err(|source| SecgwError::File { path: place.clone(), source })?;
             Ok([
                 Meter::start(&case.gateway(&secgw.program), &place.join("gateway"), packets.sent)?,
                 Meter::start(&case.forwarder(), &place.join("forwarder"), packets.received)?,
@@ -134,12 +137,12 @@ impl Contest {
         self.out.iter_mut().chain(&mut self.inward)
     }
 
-    fn round(&mut self, time: Duration) -> Result<(), String> {
+    fn round(&mut self, time: Duration) -> Result<(), SecgwError> {
         self.meters().try_for_each(|meter| meter.round(time))
     }
 
-    fn rivals(&self) -> Result<[Rival; 2], String> {
-        let rival = |[gateway, ports]: &[Meter; 2]| -> Result<Rival, String> {
+    fn rivals(&self) -> Result<[Rival; 2], SecgwError> {
+        let rival = |[gateway, ports]: &[Meter; 2]| -> Result<Rival, SecgwError> {
             let (whole, ports) = (gateway.median()?, ports.median()?);
             Ok(Rival { whole, net: less(whole, ports) })
         };
@@ -168,7 +171,8 @@ mod tests {
 
     #[test]
     fn a_missing_program_is_named() {
-        let error = Secgw::new(Path::new("/nowhere/ipsec-secgw"), 0).err().unwrap_or_default();
+        let error = Secgw::new(Path::new("/nowhere/ipsec-secgw"), 0).err();
+        let error = error.expect("there is no such program").to_string();
         assert!(error.starts_with("/nowhere/ipsec-secgw: No such file"), "{error}");
     }
 }

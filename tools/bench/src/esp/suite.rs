@@ -108,15 +108,17 @@ impl Suite {
     }
 }
 
-impl FromStr for Suite {
-    type Err = String;
+/// No suite has this name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected one of {}", SUITES.map(|(name, _)| name).join(", "))]
+pub(crate) struct UnknownSuite;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+impl FromStr for Suite {
+    type Err = UnknownSuite;
+
+    fn from_str(text: &str) -> Result<Self, UnknownSuite> {
         let found = SUITES.iter().find(|(name, _)| *name == text);
-        let names = || SUITES.map(|(name, _)| name).join(", ");
-        found
-            .map(|(name, esp)| Self { name, esp: *esp })
-            .ok_or_else(|| format!("expected one of {}", names()))
+        found.map(|(name, esp)| Self { name, esp: *esp }).ok_or(UnknownSuite)
     }
 }
 
@@ -131,6 +133,7 @@ mod tests {
             let [(name, _)] = found[..] else { panic!("{algorithm:?}: {found:?}") };
             assert_eq!(name.parse(), Ok(Suite { name, esp: algorithm }));
         }
-        assert!("aes512-md4".parse::<Suite>().unwrap_err().starts_with("expected one of aes128gcm16, "));
+        let error = "aes512-md4".parse::<Suite>().unwrap_err().to_string();
+        assert!(error.starts_with("expected one of aes128gcm16, "), "{error}");
     }
 }

@@ -67,15 +67,20 @@ impl fmt::Display for Traffic {
     }
 }
 
-impl FromStr for Traffic {
-    type Err = String;
+/// An argument is no size that is measured, and no mixture.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("expected {} to {LARGEST} octets, or imix", SIZES.start())]
+pub(crate) struct SizeError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+impl FromStr for Traffic {
+    type Err = SizeError;
+
+    fn from_str(text: &str) -> Result<Self, SizeError> {
         let smallest = *SIZES.start() as u16;
         match text.parse() {
             _ if text.eq_ignore_ascii_case("imix") => Ok(Self::Imix),
             Ok(size) if (smallest..=LARGEST).contains(&size) => Ok(Self::of(size)),
-            _ => Err(format!("expected {smallest} to {LARGEST} octets, or imix")),
+            _ => Err(SizeError),
         }
     }
 }

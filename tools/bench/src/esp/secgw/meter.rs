@@ -4,6 +4,7 @@
 //! The processor time is the kernel's count for the process: other processes on the same core do
 //! not count. The figure is the median of many short stretches, as for our own pipeline.
 
+use super::error::{ProgramError, SecgwError};
 use crate::stopwatch::{PerPacket, median};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::sockopt::ReceiveTimeout;
@@ -64,21 +65,22 @@ struct Counts {
 impl Meter {
     /// Starts a program, which may leave files in this directory, and waits until it sends.
     /// `octets` is the mean length that a sent packet should have.
-    pub(super) fn start(command: &Command, dir: &Path, octets: f64) -> Result<Self, String> {
+    pub(super) fn start(command: &Command, dir: &Path, octets: f64) -> Result<Self, SecgwError> {
         let name = command.get_program().to_string_lossy().into_owned();
-        let named = |error: std::io::Error| format!("{name}: {error}");
-        std::fs::create_dir(dir).map_err(named)?;
-        let mut program = Program::start(command, dir).map_err(named)?;
-        let socket = program.until_it_sends(dir).map_err(|error| program.named(&error))?;
+        let failed =
+            |error| SecgwError::Program { program: name.clone(), source: ProgramError::Start(error) };
+        std::fs::create_dir(dir).map_err(failed)?;
+        let mut program = Program::start(command, dir).map_err(failed)?;
+        let socket = program.until_it_sends(dir).map_err(|error| program.failed(error))?;
         let meter = Self { program, socket, octets, stretches: Vec::new() };
         meter.signal(Signal::SIGSTOP)?;
         Ok(meter)
     }
 
     /// Lets it run for that long.
-    pub(super) fn round(&mut self, time: Duration) -> Result<(), String> {
+    pub(super) fn round(&mut self, time: Duration) -> Result<(), SecgwError> {
         self.signal(Signal::SIGCONT)?;
-        let stretches = self.stretches(time).map_err(|error| self.program.named(&error))?;
+        let stretches = self.stretches(time).map_err(|error| self.program.failed(error))?;
         self.stretches.extend(stretches);
         self.signal(Signal::SIGSTOP)
     }
@@ -89,13 +91,13 @@ impl Meter {
     }
 
     /// The median of all stretches.
-    pub(super) fn median(&self) -> Result<PerPacket, String> {
+    pub(super) fn median(&self) -> Result<PerPacket, SecgwError> {
         let ns = median(self.stretches.iter().map(|stretch| stretch.ns));
         let cycles = median(self.stretches.iter().filter_map(|stretch| stretch.cycles));
-        ns.map(|ns| PerPacket { ns, cycles }).ok_or_else(|| self.program.named("it was not measured"))
+        ns.map(|ns| PerPacket { ns, cycles }).ok_or_else(|| self.program.failed(ProgramError::Unmeasured))
     }
 
-    fn stretches(&self, time: Duration) -> Result<Vec<PerPacket>, String> {
+    fn stretches(&self, time: Duration) -> Result<Vec<PerPacket>, ProgramError> {
         sleep(WARM_UP);
         let (start, cycles_before) = (Instant::now(), cycles::now());
         let mut counts = vec![self.program.counts(&self.socket)?];
@@ -110,8 +112,8 @@ impl Meter {
         Ok(per_packet(&counts).map(of).collect())
     }
 
-    fn signal(&self, signal: Signal) -> Result<(), String> {
-        kill(self.program.pid(), signal).map_err(|error| self.program.named(&error.to_string()))
+    fn signal(&self, signal: Signal) -> Result<(), SecgwError> {
+        kill(self.program.pid(), signal).map_err(|error| self.program.failed(ProgramError::Signal(error)))
     }
 }
 
@@ -128,7 +130,7 @@ impl Program {
         Ok(Self { name, child: guarded.spawn()?, log })
     }
 
-    fn until_it_sends(&mut self, dir: &Path) -> Result<OwnedFd, String> {
+    fn until_it_sends(&mut self, dir: &Path) -> Result<OwnedFd, ProgramError> {
         let start = Instant::now();
         loop {
             let socket = ask_at(&dir.join(SOCKET));
@@ -138,10 +140,10 @@ impl Program {
                 return Ok(socket);
             }
             if let Ok(Some(status)) = self.child.try_wait() {
-                return Err(format!("{status}: {}", self.last_line()));
+                return Err(ProgramError::Ended { status, last_line: self.last_line() });
             }
             if start.elapsed() > START {
-                return Err(format!("no packet sent in {} s: {}", START.as_secs(), self.last_line()));
+                return Err(ProgramError::Silent { limit: START, last_line: self.last_line() });
             }
             sleep(RETRY);
         }
@@ -155,8 +157,8 @@ impl Program {
         last.unwrap_or("it said nothing").trim().to_owned()
     }
 
-    fn counts(&self, socket: &OwnedFd) -> Result<Counts, String> {
-        let failed = |error: nix::Error| format!("no counters: {error}");
+    fn counts(&self, socket: &OwnedFd) -> Result<Counts, ProgramError> {
+        let failed = ProgramError::Unanswered;
         send(socket.as_raw_fd(), format!("{QUESTION},0").as_bytes(), MsgFlags::MSG_NOSIGNAL)
             .map_err(failed)?;
         let mut answer = [0; ANSWER];
@@ -164,15 +166,16 @@ impl Program {
         let clock = clock_getcpuclockid(self.pid()).map_err(failed)?;
         let time = Duration::from(clock.now().map_err(failed)?);
         let answer = answer.get(..len).unwrap_or_default();
-        counts(answer, time).ok_or_else(|| format!("no counters: {}", String::from_utf8_lossy(answer)))
+        let unknown = || ProgramError::Answer { answer: String::from_utf8_lossy(answer).into_owned() };
+        counts(answer, time).ok_or_else(unknown)
     }
 
     fn pid(&self) -> Pid {
         Pid::from_raw(self.child.id() as i32)
     }
 
-    fn named(&self, error: &str) -> String {
-        format!("{}: {error}", self.name)
+    fn failed(&self, source: ProgramError) -> SecgwError {
+        SecgwError::Program { program: self.name.clone(), source }
     }
 }
 
@@ -214,15 +217,15 @@ fn per_packet(counts: &[Counts]) -> impl Iterator<Item = f64> {
 }
 
 /// Checks that received packets were sent, with the expected length.
-fn is_whole(counts: &[Counts], octets: f64) -> Result<(), String> {
-    let [first, .., last] = counts else { return Err("too short".into()) };
+fn is_whole(counts: &[Counts], octets: f64) -> Result<(), ProgramError> {
+    let [first, .., last] = counts else { return Err(ProgramError::TooShort) };
     let (received, sent) = (last.received - first.received, last.sent - first.sent);
     if (sent as f64) < received as f64 * (1.0 - TOLERANCE) {
-        return Err(format!("{sent} packets sent of {received}"));
+        return Err(ProgramError::Lost { sent, received });
     }
     let found = (last.octets_sent - first.octets_sent) as f64 / sent as f64;
     if (found / octets - 1.0).abs() > TOLERANCE {
-        return Err(format!("frames of {found:.0} octets, expected {octets:.0}"));
+        return Err(ProgramError::FrameLength { found, expected: octets });
     }
     Ok(())
 }
@@ -254,18 +257,20 @@ mod tests {
 
     #[test]
     fn lost_and_unchanged_packets_are_noticed() {
-        assert_eq!(is_whole(&[at(0, 50, 0), at(9, 1050, 990)], 100.0), Ok(()));
-        let lost = is_whole(&[at(0, 0, 0), at(9, 1000, 500)], 100.0);
-        assert_eq!(lost, Err("500 packets sent of 1000".into()));
-        let other = is_whole(&[at(0, 0, 0), at(9, 1000, 1000)], 154.0);
-        assert_eq!(other, Err("frames of 100 octets, expected 154".into()));
+        let flaw = |counts: &[Counts], octets| is_whole(counts, octets).err().map(|flaw| flaw.to_string());
+        assert_eq!(flaw(&[at(0, 50, 0), at(9, 1050, 990)], 100.0), None);
+        let lost = flaw(&[at(0, 0, 0), at(9, 1000, 500)], 100.0);
+        assert_eq!(lost.as_deref(), Some("500 packets sent of 1000"));
+        let other = flaw(&[at(0, 0, 0), at(9, 1000, 1000)], 154.0);
+        assert_eq!(other.as_deref(), Some("frames of 100 octets, expected 154"));
     }
 
     #[test]
     fn a_program_that_ends_is_quoted() {
         let dir = tempfile::tempdir().expect("a directory");
         let start = |command: &Command, name| {
-            Meter::start(command, &dir.path().join(name), 0.0).err().unwrap_or_default()
+            let error = Meter::start(command, &dir.path().join(name), 0.0).err();
+            error.expect("it does not send").to_string()
         };
         let mut command = Command::new("sh");
         command.args(["-c", "echo EAL: no memory; exit 3"]);

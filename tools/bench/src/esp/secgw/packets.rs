@@ -2,6 +2,7 @@
 //! capture.
 
 use super::Way;
+use super::error::SecgwError;
 use crate::esp::gateway::Side;
 use crate::esp::traffic::{self, Traffic};
 use crate::esp::{Suite, suite::Around};
@@ -31,7 +32,7 @@ pub(super) struct Packets {
 
 impl Packets {
     /// Plain packets for encryption, encrypted ones for decryption.
-    pub(super) fn new(way: Way, suite: Suite, traffic: Traffic) -> Result<Self, String> {
+    pub(super) fn new(way: Way, suite: Suite, traffic: Traffic) -> Result<Self, SecgwError> {
         let plain: Vec<_> = traffic.sizes().iter().map(|size| traffic::packet(*size, traffic::TTL)).collect();
         let plain = || plain.iter().cycle().take(COUNT);
         let sealed = plain()
@@ -73,11 +74,10 @@ fn framed(packets: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
 
 /// The packet in ESP, from one gateway to the other (RFC 4303 §3.1.2, RFC 4106), without extended
 /// sequence numbers: with them the gateway would refuse repeated packets.
-fn seal(suite: Suite, packet: &[u8], sequence: u32) -> Result<Vec<u8>, String> {
-    let refused = |error: testudo_crypto::CryptoError| error.to_string();
-    let algorithm = suite.aead().ok_or_else(|| format!("{} is no AEAD", suite.name()))?;
+fn seal(suite: Suite, packet: &[u8], sequence: u32) -> Result<Vec<u8>, SecgwError> {
+    let algorithm = suite.aead().ok_or(SecgwError::NoAead(suite.name()))?;
     let key = vec![KEY_OCTET; algorithm.key_len()];
-    let key = AeadKey::new(Library::AwsLc, algorithm, &key, [KEY_OCTET; SALT_LEN]).map_err(refused)?;
+    let key = AeadKey::new(Library::AwsLc, algorithm, &key, [KEY_OCTET; SALT_LEN])?;
     let Around { align, .. } = suite.around();
 
     let mut text = packet.to_vec();
