@@ -14,7 +14,7 @@
 //! addresses of its own too.
 
 use crate::batch::Batch;
-use crate::namespace::{Offloads, veth, veth_with};
+use crate::namespace::{Offloads, VethEnd, veth, veth_with};
 use crate::topology::{Family, HOST, INNER, OUTER, Side};
 use crate::{Lab, Namespace, Result};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -270,7 +270,7 @@ impl Cluster {
     /// Creates a node's interface to a network, with its addresses and routes.
     pub fn connect_node_to(&self, n: u8, net: Net) -> Result<()> {
         let (node, interface) = (self.node(n), net.interface());
-        self.plug((node, interface), net, self.mtu, Offloads::None)?;
+        self.plug(node.end(interface), net, self.mtu, Offloads::None)?;
         for (family, prefix) in FAMILIES {
             node.address(interface, &format!("{}/{prefix}", Self::own(n, net, family)))?;
         }
@@ -291,7 +291,7 @@ impl Cluster {
     }
 
     fn connect_client(&self, options: &Options) -> Result<()> {
-        self.plug((&self.client, HOST), Net::Inner, options.mtu, Offloads::Default)?;
+        self.plug(self.client.end(HOST), Net::Inner, options.mtu, Offloads::Default)?;
         // It sends to nodes that receive by AF_XDP.
         self.client.offloads(HOST, Offloads::None)?;
         for (family, prefix) in FAMILIES {
@@ -305,10 +305,10 @@ impl Cluster {
         let index = usize::from(n) - 1;
         let (peer, host) = (&self.peers[index], &self.hosts[index]);
         peer.forward()?;
-        self.plug((peer, OUTER), Net::Outer, options.mtu, options.towards_peers)?;
+        self.plug(peer.end(OUTER), Net::Outer, options.mtu, options.towards_peers)?;
         // It sends to nodes that receive by AF_XDP.
         peer.offloads(OUTER, Offloads::None)?;
-        veth((host, HOST), (peer, INNER))?;
+        veth(host.end(HOST), peer.end(INNER))?;
         for (ns, interface) in [(host, HOST), (peer, INNER)] {
             ns.up(interface, options.mtu)?;
         }
@@ -325,11 +325,12 @@ impl Cluster {
     }
 
     /// Joins a host to a switch, at a port with the name of the host.
-    pub fn plug(&self, host: (&Namespace, &str), net: Net, mtu: u16, towards: Offloads) -> Result<()> {
-        let (switch, port) = (self.switch(net), host.0.role());
-        veth_with((switch, port), host, self.queues)?;
+    pub fn plug(&self, host: VethEnd<'_>, net: Net, mtu: u16, towards: Offloads) -> Result<()> {
+        let VethEnd { namespace, interface } = host;
+        let (switch, port) = (self.switch(net), namespace.role());
+        veth_with(switch.end(port), host, self.queues)?;
         switch.up(port, mtu)?;
-        host.0.up(host.1, mtu)?;
+        namespace.up(interface, mtu)?;
         switch.offloads(port, towards)?;
         switch.ip(&format!("link set {port} master {BRIDGE}")).map(drop)
     }

@@ -51,7 +51,7 @@ pub(crate) const MIRROR: &str = "mirror1";
 
 /// Prepares the namespace of an untrusted network, whose ports already exist.
 pub(crate) fn install(wire: &Namespace) -> Result<()> {
-    veth((wire, MIRROR_ENTRY), (wire, MIRROR))?;
+    veth(wire.end(MIRROR_ENTRY), wire.end(MIRROR))?;
     for end in [MIRROR_ENTRY, MIRROR] {
         wire.ip(&format!("link set {end} mtu {} up", u16::MAX))?;
     }

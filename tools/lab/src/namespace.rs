@@ -114,6 +114,11 @@ impl Namespace {
             .ok_or_else(|| Error::unexpected(format!("ip link show {interface}"), "a MAC address", text))
     }
 
+    /// An end of a pair of veth interfaces, for [`veth`].
+    pub fn end<'a>(&'a self, interface: &'a str) -> VethEnd<'a> {
+        VethEnd { namespace: self, interface }
+    }
+
     /// Runs `ip` with these words inside.
     pub fn ip(&self, words: &str) -> Result<Finished> {
         Cmd::new("ip").args(["-n", self.name()]).args(words.split_ascii_whitespace()).run()
@@ -198,21 +203,32 @@ impl Drop for Inner {
     }
 }
 
+/// One end of a pair of veth interfaces.
+#[derive(Clone, Copy, Debug)]
+pub struct VethEnd<'a> {
+    /// The namespace that has the interface.
+    pub namespace: &'a Namespace,
+    /// The name of the interface.
+    pub interface: &'a str,
+}
+
 /// Joins two namespaces by a pair of veth interfaces, which are still down.
-pub fn veth(a: (&Namespace, &str), b: (&Namespace, &str)) -> Result<()> {
-    veth_with(a, b, 1)
+pub fn veth(one: VethEnd<'_>, other: VethEnd<'_>) -> Result<()> {
+    veth_with(one, other, 1)
 }
 
 /// Like [`veth`], with that many queues in each direction. A packet arrives at the queue with
 /// the number of the one it was sent by.
-pub fn veth_with(a: (&Namespace, &str), b: (&Namespace, &str), queues: u32) -> Result<()> {
-    let ((a, a_name), (b, b_name)) = (a, b);
+pub fn veth_with(one: VethEnd<'_>, other: VethEnd<'_>, queues: u32) -> Result<()> {
     let count = match queues {
         1 => String::new(),
         several => format!(" numtxqueues {several} numrxqueues {several}"),
     };
-    a.ip(&format!("link add {a_name}{count} type veth peer name {b_name}{count} netns {}", b.name()))
-        .map(drop)
+    let VethEnd { namespace: there, interface: peer } = other;
+    let VethEnd { namespace: here, interface } = one;
+    let words =
+        format!("link add {interface}{count} type veth peer name {peer}{count} netns {}", there.name());
+    here.ip(&words).map(drop)
 }
 
 /// Writes a file for a daemon of the lab; it may hold secrets.

@@ -50,8 +50,8 @@ impl Nat {
     pub(crate) fn connect(&self, gateway: &Namespace, wire: &Namespace, options: &Options) -> Result<()> {
         let (ns, side, port) = (&self.namespace, self.side, WIRE_PORTS[self.side.index()]);
         ns.forward()?;
-        veth((wire, port), (ns, WAN))?;
-        veth((ns, LAN), (gateway, OUTER))?;
+        veth(wire.end(port), ns.end(WAN))?;
+        veth(ns.end(LAN), gateway.end(OUTER))?;
         for (ns, interface) in [(wire, port), (ns, WAN), (ns, LAN), (gateway, OUTER)] {
             ns.up(interface, options.outer_mtu)?;
         }

@@ -21,7 +21,7 @@ impl Router {
     pub fn join(lab: &Lab, switch: &Namespace) -> Result<Self> {
         let namespace = lab.namespace("router")?;
         namespace.forward()?;
-        veth((switch, PORT), (&namespace, HOST))?;
+        veth(switch.end(PORT), namespace.end(HOST))?;
         switch.up(PORT, MTU)?;
         namespace.up(HOST, MTU)?;
         // It sends to gateways that receive by AF_XDP.

@@ -213,7 +213,7 @@ impl Topology {
     /// Joins a gateway and the host behind it.
     pub fn connect_inside(&self, side: Side, options: &Options) -> Result<()> {
         let (gateway, host) = (self.gateway(side), self.host(side));
-        veth_with((host, HOST), (gateway, INNER), options.queues[side.index()])?;
+        veth_with(host.end(HOST), gateway.end(INNER), options.queues[side.index()])?;
         for (ns, interface) in [(host, HOST), (gateway, INNER)] {
             ns.up(interface, options.inner_mtu)?;
         }
@@ -228,7 +228,7 @@ impl Topology {
 
     fn connect_outside(&self, side: Side, options: &Options) -> Result<()> {
         let (gateway, port) = (self.gateway(side), WIRE_PORTS[side.index()]);
-        veth_with((&self.wire, port), (gateway, OUTER), options.queues[side.index()])?;
+        veth_with(self.wire.end(port), gateway.end(OUTER), options.queues[side.index()])?;
         for (ns, interface) in [(gateway, OUTER), (&self.wire, port)] {
             ns.up(interface, options.outer_mtu)?;
         }

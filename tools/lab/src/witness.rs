@@ -52,7 +52,7 @@ impl Witness {
     pub fn start(cluster: &Cluster) -> Result<Self> {
         let lab = cluster.link.lab();
         let namespace = lab.namespace("witness")?;
-        cluster.plug((&namespace, HOST), Net::Cluster, 1500, Offloads::Default)?;
+        cluster.plug(namespace.end(HOST), Net::Cluster, 1500, Offloads::Default)?;
         namespace.address(HOST, &format!("{ADDRESS}/24"))?;
         let dir = own_run(&namespace, "qnetd")?;
         let mut qnetd = launch_qnetd(&namespace, &dir)?;

@@ -54,8 +54,8 @@ fn join(t: &Topology) -> (Namespace, Namespace) {
     let hub = t.wire.lab().namespace("hub").unwrap();
     let behind = t.wire.lab().namespace("behind").unwrap();
     hub.forward().unwrap();
-    veth((&behind, "eth0"), (&hub, INNER)).unwrap();
-    veth((&t.wire, HUB_PORT), (&hub, OUTER)).unwrap();
+    veth(behind.end("eth0"), hub.end(INNER)).unwrap();
+    veth(t.wire.end(HUB_PORT), hub.end(OUTER)).unwrap();
     for (ns, interface) in [(&behind, "eth0"), (&hub, INNER), (&hub, OUTER), (&t.wire, HUB_PORT)] {
         ns.up(interface, 1500).unwrap();
     }

@@ -100,7 +100,7 @@ fn start_lone(lab: &Lab, cluster: &Cluster) -> Result<Testudo> {
     let lone = lab.namespace("lone")?;
     lone.forward()?;
     for (net, interface, address) in [(Net::Outer, OUTER, LONE[0]), (Net::Inner, INNER, LONE[1])] {
-        cluster.plug((&lone, interface), net, MTU, Offloads::None)?;
+        cluster.plug(lone.end(interface), net, MTU, Offloads::None)?;
         lone.address(interface, &format!("{address}/24"))?;
     }
     route_to_initiators(&lone)?;

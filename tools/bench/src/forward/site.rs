@@ -114,7 +114,7 @@ impl Site {
                 hosts[side.index()].address(HOST, &address)?;
             }
         }
-        veth((&gateways[0], OUTER), (&gateways[1], OUTER))?;
+        veth(gateways[0].end(OUTER), gateways[1].end(OUTER))?;
         for (side, gateway) in SIDES.into_iter().zip(&gateways) {
             gateway.up(OUTER, MTU)?;
             gateway.address(OUTER, &format!("{}/24", side.outer(Family::V4)))?;
@@ -185,7 +185,7 @@ impl Site {
 
 /// A host and its gateway. Packets to the host's discard port cost it nothing.
 fn connect(side: Side, host: &Namespace, gateway: &Namespace, system: System) -> Result<()> {
-    veth((host, HOST), (gateway, INNER))?;
+    veth(host.end(HOST), gateway.end(INNER))?;
     for (namespace, interface) in [(host, HOST), (gateway, INNER)] {
         namespace.up(interface, MTU)?;
         namespace.offloads(interface, system.offloads())?;

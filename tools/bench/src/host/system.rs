@@ -119,7 +119,7 @@ impl Machines {
 
 fn connect(machines: &[Namespace; 2], system: System, mtu: u16) -> Result<()> {
     let [one, two] = machines;
-    veth((one, OUTER), (two, OUTER))?;
+    veth(one.end(OUTER), two.end(OUTER))?;
     // An AF_XDP port would see checksums that are not filled in.
     let offloads = match system {
         System::Testudo | System::Veth => Offloads::None,
@@ -138,7 +138,7 @@ fn gateways(machines: &[Namespace; 2], stub: &Namespace, kind: Kind, mtu: u16) -
     let mut gateways = Vec::new();
     for (side, machine) in SIDES.into_iter().zip(machines) {
         let end = format!("stub{}", side.index());
-        veth((machine, INNER), (stub, &end))?;
+        veth(machine.end(INNER), stub.end(&end))?;
         stub.up(&end, mtu)?;
         stub.offloads(&end, kind.offloads_towards())?;
         machine.up(INNER, mtu)?;

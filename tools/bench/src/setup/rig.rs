@@ -39,7 +39,7 @@ impl Rig {
     pub(super) fn start(shape: Shape, peers: u32) -> Result<Self> {
         let namespace = Lab::new("bench")?.namespace("gw")?;
         // The gateway needs ports, but the swarm uses the loopback interface.
-        veth((&namespace, OUTER), (&namespace, INNER))?;
+        veth(namespace.end(OUTER), namespace.end(INNER))?;
         for port in [OUTER, INNER] {
             namespace.up(port, 1500)?;
         }

@@ -2,7 +2,7 @@
 
 use super::axis::Axis;
 use super::frame::Frame;
-use super::svg::{Anchor, BLUE, Face, GREEN, Heading, INK, LABEL, Svg, TICK, width_of};
+use super::svg::{Anchor, BLUE, Face, GREEN, Heading, INK, LABEL, Point, Size, Svg, TICK, width_of};
 use crate::stats::Statistics;
 
 const LEFT: f64 = 84.0;
@@ -54,15 +54,15 @@ impl BoxPlot {
         let frame = Frame { left: LEFT, right, top, bottom };
         let values = self.columns.iter().flat_map(|column| column.values.iter().copied());
         let max = values.chain(self.limits.iter().map(|limit| limit.at)).fold(0.0, f64::max);
-        let y = Axis::from_zero(max * 1.04, (frame.bottom, frame.top), 6);
+        let y = Axis::from_zero(max * 1.04, frame.vertical_ends(), 6);
         let mut svg = Svg::new(right + names + 36.0, bottom + 82.0);
         heading.draw(&mut svg, LEFT);
         frame.vertical_axis(&mut svg, &y, &self.y_name);
         for limit in &self.limits {
             let at = y.place(limit.at);
-            svg.dashed((frame.left, at), (frame.right, at), GREEN);
+            svg.dashed(Point::new(frame.left, at), Point::new(frame.right, at), GREEN);
             let face = Face { colour: GREEN, ..TICK };
-            svg.text((frame.right + 8.0, at + 4.0), &limit.name, Anchor::Start, face);
+            svg.text(Point::new(frame.right + 8.0, at + 4.0), &limit.name, Anchor::Start, face);
         }
         for (n, column) in self.columns.iter().enumerate() {
             let centre = LEFT + COLUMN * (n as f64 + 0.5);
@@ -75,29 +75,29 @@ impl BoxPlot {
 
 impl Column {
     fn draw(&self, svg: &mut Svg, centre: f64, bottom: f64, y: &Axis) {
-        svg.text((centre, bottom + 24.0), &self.name, Anchor::Middle, LABEL);
+        svg.text(Point::new(centre, bottom + 24.0), &self.name, Anchor::Middle, LABEL);
         let Some(s) = Statistics::of(&self.values) else {
-            svg.text((centre, bottom + 44.0), "nothing measured", Anchor::Middle, TICK);
+            svg.text(Point::new(centre, bottom + 44.0), "nothing measured", Anchor::Middle, TICK);
             return;
         };
         let (left, right) = (centre - BOX / 2.0, centre + BOX / 2.0);
         for (inner, outer) in [(s.lower_quartile, s.whiskers.0), (s.upper_quartile, s.whiskers.1)] {
             let end = y.place(outer);
-            svg.line((centre, y.place(inner)), (centre, end), INK, 1.4);
-            svg.line((centre - BOX / 5.0, end), (centre + BOX / 5.0, end), INK, 1.4);
+            svg.line(Point::new(centre, y.place(inner)), Point::new(centre, end), INK, 1.4);
+            svg.line(Point::new(centre - BOX / 5.0, end), Point::new(centre + BOX / 5.0, end), INK, 1.4);
         }
         let (upper, lower) = (y.place(s.upper_quartile), y.place(s.lower_quartile));
-        svg.rect((left, upper), (BOX, lower - upper), FILL, INK);
+        svg.rect(Point::new(left, upper), Size { width: BOX, height: lower - upper }, FILL, INK);
         for (n, value) in self.values.iter().enumerate() {
-            svg.dot((centre + scatter(n) * BOX * 0.8, y.place(*value)), 2.6, BLUE, 0.55);
+            svg.dot(Point::new(centre + scatter(n) * BOX * 0.8, y.place(*value)), 2.6, BLUE, 0.55);
         }
         let median = y.place(s.median);
-        svg.line((left, median), (right, median), INK, 2.8);
+        svg.line(Point::new(left, median), Point::new(right, median), INK, 2.8);
         let face = Face { colour: INK, bold: true, ..TICK };
-        svg.text((right + 8.0, median + 4.0), &format!("{:.1}", s.median), Anchor::Start, face);
+        svg.text(Point::new(right + 8.0, median + 4.0), &format!("{:.1}", s.median), Anchor::Start, face);
         let figures = format!("median {:.1} · p99 {:.1} · max {:.1}", s.median, s.p99, s.max);
-        svg.text((centre, bottom + 44.0), &figures, Anchor::Middle, TICK);
-        svg.text((centre, bottom + 61.0), &format!("n = {}", s.count), Anchor::Middle, TICK);
+        svg.text(Point::new(centre, bottom + 44.0), &figures, Anchor::Middle, TICK);
+        svg.text(Point::new(centre, bottom + 61.0), &format!("n = {}", s.count), Anchor::Middle, TICK);
     }
 }
 

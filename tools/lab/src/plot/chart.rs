@@ -4,7 +4,9 @@
 use super::Limit;
 use super::axis::Axis;
 use super::frame::Frame;
-use super::svg::{Anchor, BLUE, BROWN, FAINT, Face, GREEN, Heading, INK, LABEL, ORANGE, Svg, TICK, width_of};
+use super::svg::{
+    Anchor, BLUE, BROWN, FAINT, Face, GREEN, Heading, INK, LABEL, ORANGE, Point, Size, Svg, TICK, width_of,
+};
 
 const LEFT: f64 = 84.0;
 /// Width of a bar, and of the gap between the bars of two cases.
@@ -72,13 +74,13 @@ impl Chart {
         let mut svg = Svg::new(right + margin + 36.0, frame.bottom + 60.0);
         heading.draw(&mut svg, LEFT);
         self.draw_names(&mut svg, &rows, heading.height());
-        let y = Axis::from_zero(self.max() * 1.04, (frame.bottom, frame.top), 6);
+        let y = Axis::from_zero(self.max() * 1.04, frame.vertical_ends(), 6);
         frame.vertical_axis(&mut svg, &y, &self.y_name);
         for limit in &self.limits {
             let at = y.place(limit.at);
-            svg.dashed((frame.left, at), (frame.right, at), GREEN);
+            svg.dashed(Point::new(frame.left, at), Point::new(frame.right, at), GREEN);
             svg.text(
-                (frame.right + 8.0, at + 4.0),
+                Point::new(frame.right + 8.0, at + 4.0),
                 &limit.name,
                 Anchor::Start,
                 Face { colour: GREEN, ..TICK },
@@ -135,8 +137,13 @@ impl Chart {
         for (row, numbers) in rows.iter().enumerate() {
             let (mut x, y) = (LEFT, top + row as f64 * ROW);
             for &n in numbers {
-                svg.rect((x, y - PATCH / 2.0), (PATCH, PATCH), colour(n), colour(n));
-                svg.text((x + PATCH + 6.0, y + 4.0), &self.series[n].name, Anchor::Start, LABEL);
+                svg.rect(
+                    Point::new(x, y - PATCH / 2.0),
+                    Size { width: PATCH, height: PATCH },
+                    colour(n),
+                    colour(n),
+                );
+                svg.text(Point::new(x + PATCH + 6.0, y + 4.0), &self.series[n].name, Anchor::Start, LABEL);
                 x += name_width(&self.series[n]);
             }
         }
@@ -144,10 +151,10 @@ impl Chart {
 
     fn draw_cases(&self, svg: &mut Svg, frame: Frame) {
         for (n, case) in self.cases.iter().enumerate() {
-            svg.text((self.centre(frame, n), frame.bottom + 19.0), case, Anchor::Middle, TICK);
+            svg.text(Point::new(self.centre(frame, n), frame.bottom + 19.0), case, Anchor::Middle, TICK);
         }
         let middle = f64::midpoint(frame.left, frame.right);
-        svg.text((middle, frame.bottom + 42.0), &self.x_name, Anchor::Middle, LABEL);
+        svg.text(Point::new(middle, frame.bottom + 42.0), &self.x_name, Anchor::Middle, LABEL);
     }
 
     fn draw_bars(&self, svg: &mut Svg, frame: Frame, y: &Axis, n: usize, series: &Series) {
@@ -155,15 +162,20 @@ impl Chart {
         for (case, value) in series.values.iter().enumerate() {
             let Some(value) = value else { continue };
             let (left, top) = (self.centre(frame, case) + offset, y.place(*value));
-            svg.rect((left + 1.0, top), (BAR - 2.0, frame.bottom - top), colour(n), colour(n));
+            svg.rect(
+                Point::new(left + 1.0, top),
+                Size { width: BAR - 2.0, height: frame.bottom - top },
+                colour(n),
+                colour(n),
+            );
             let face = Face { size: 9.5, ..TICK };
-            svg.text((left + BAR / 2.0, top - 4.0), &short(*value), Anchor::Middle, face);
+            svg.text(Point::new(left + BAR / 2.0, top - 4.0), &short(*value), Anchor::Middle, face);
         }
     }
 
     fn draw_line(&self, svg: &mut Svg, frame: Frame, y: &Axis, n: usize, series: &Series) {
         let place = |(case, value): (usize, &Option<f64>)| {
-            value.map(|value| (self.centre(frame, case), y.place(value)))
+            value.map(|value| Point::new(self.centre(frame, case), y.place(value)))
         };
         let points: Vec<_> = series.values.iter().enumerate().filter_map(place).collect();
         svg.polyline(&points, colour(n));

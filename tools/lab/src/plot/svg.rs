@@ -13,6 +13,26 @@ pub(super) const INK: &str = "#222222";
 pub(super) const FAINT: &str = "#666666";
 pub(super) const GRID: &str = "#e4e4e4";
 
+/// A place in a picture, from its upper left corner.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Point {
+    pub(super) x: f64,
+    pub(super) y: f64,
+}
+
+impl Point {
+    pub(super) fn new(x: f64, y: f64) -> Self {
+        Self { x, y }
+    }
+}
+
+/// The extent of a rectangle.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Size {
+    pub(super) width: f64,
+    pub(super) height: f64,
+}
+
 /// The position of a text relative to its point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Anchor {
@@ -48,33 +68,37 @@ impl Svg {
         Self { body: String::new(), width, height }
     }
 
-    pub(super) fn line(&mut self, (x1, y1): (f64, f64), (x2, y2): (f64, f64), stroke: &str, width: f64) {
+    pub(super) fn line(&mut self, from: Point, to: Point, stroke: &str, width: f64) {
+        let (Point { x: x1, y: y1 }, Point { x: x2, y: y2 }) = (from, to);
         self.element(format_args!(
             r#"<line x1="{x1:.1}" y1="{y1:.1}" x2="{x2:.1}" y2="{y2:.1}" stroke="{stroke}" stroke-width="{width}"/>"#
         ));
     }
 
-    pub(super) fn dashed(&mut self, (x1, y1): (f64, f64), (x2, y2): (f64, f64), stroke: &str) {
+    pub(super) fn dashed(&mut self, from: Point, to: Point, stroke: &str) {
+        let (Point { x: x1, y: y1 }, Point { x: x2, y: y2 }) = (from, to);
         self.element(format_args!(
             r#"<line x1="{x1:.1}" y1="{y1:.1}" x2="{x2:.1}" y2="{y2:.1}" stroke="{stroke}" stroke-width="1.4" stroke-dasharray="5 4"/>"#
         ));
     }
 
     /// A rectangle whose upper left corner is the point.
-    pub(super) fn rect(&mut self, (x, y): (f64, f64), (width, height): (f64, f64), fill: &str, stroke: &str) {
+    pub(super) fn rect(&mut self, corner: Point, size: Size, fill: &str, stroke: &str) {
+        let (Point { x, y }, Size { width, height }) = (corner, size);
         self.element(format_args!(
             r#"<rect x="{x:.1}" y="{y:.1}" width="{width:.1}" height="{height:.1}" fill="{fill}" stroke="{stroke}" stroke-width="1.4"/>"#
         ));
     }
 
-    pub(super) fn dot(&mut self, (x, y): (f64, f64), radius: f64, fill: &str, opacity: f64) {
+    pub(super) fn dot(&mut self, centre: Point, radius: f64, fill: &str, opacity: f64) {
+        let Point { x, y } = centre;
         self.element(format_args!(
             r#"<circle cx="{x:.1}" cy="{y:.1}" r="{radius}" fill="{fill}" fill-opacity="{opacity}"/>"#
         ));
     }
 
     /// A line through the points.
-    pub(super) fn polyline(&mut self, points: &[(f64, f64)], stroke: &str) {
+    pub(super) fn polyline(&mut self, points: &[Point], stroke: &str) {
         let points = joined(points);
         self.element(format_args!(
             r#"<polyline points="{points}" fill="none" stroke="{stroke}" stroke-width="1.7" stroke-linejoin="round"/>"#
@@ -82,22 +106,24 @@ impl Svg {
     }
 
     /// A faintly filled area inside the points.
-    pub(super) fn area(&mut self, points: &[(f64, f64)], fill: &str) {
+    pub(super) fn area(&mut self, points: &[Point], fill: &str) {
         let points = joined(points);
         self.element(format_args!(r#"<polygon points="{points}" fill="{fill}" fill-opacity="0.13"/>"#));
     }
 
-    pub(super) fn text(&mut self, at: (f64, f64), text: &str, anchor: Anchor, face: Face) {
+    pub(super) fn text(&mut self, at: Point, text: &str, anchor: Anchor, face: Face) {
         self.put_text(at, text, anchor, face, "");
     }
 
     /// A vertical text, read from below, with its middle at the point.
-    pub(super) fn upright(&mut self, (x, y): (f64, f64), text: &str, face: Face) {
+    pub(super) fn upright(&mut self, at: Point, text: &str, face: Face) {
+        let Point { x, y } = at;
         let turn = format!(r#" transform="rotate(-90 {x:.1} {y:.1})""#);
-        self.put_text((x, y), text, Anchor::Middle, face, &turn);
+        self.put_text(at, text, Anchor::Middle, face, &turn);
     }
 
-    fn put_text(&mut self, (x, y): (f64, f64), text: &str, anchor: Anchor, face: Face, turn: &str) {
+    fn put_text(&mut self, at: Point, text: &str, anchor: Anchor, face: Face, turn: &str) {
+        let Point { x, y } = at;
         let anchor = match anchor {
             Anchor::Start => "start",
             Anchor::Middle => "middle",
@@ -154,9 +180,9 @@ impl<'a> Heading<'a> {
     }
 
     pub(super) fn draw(&self, svg: &mut Svg, left: f64) {
-        svg.text((left, 32.0), self.title, Anchor::Start, TITLE);
+        svg.text(Point::new(left, 32.0), self.title, Anchor::Start, TITLE);
         for (n, line) in self.lines.iter().enumerate() {
-            svg.text((left, 54.0 + n as f64 * SUBTITLE_LINE), line, Anchor::Start, SUBTITLE);
+            svg.text(Point::new(left, 54.0 + n as f64 * SUBTITLE_LINE), line, Anchor::Start, SUBTITLE);
         }
     }
 }
@@ -167,9 +193,9 @@ pub(super) fn width_of(text: &str, face: Face) -> f64 {
     text.chars().count() as f64 * face.size * per_letter
 }
 
-fn joined(points: &[(f64, f64)]) -> String {
+fn joined(points: &[Point]) -> String {
     let mut text = String::new();
-    for (x, y) in points {
+    for Point { x, y } in points {
         let _ = write!(text, "{x:.1},{y:.1} ");
     }
     text
@@ -193,7 +219,7 @@ mod tests {
     #[test]
     fn texts_cannot_break_the_document() {
         let mut svg = Svg::new(10.0, 10.0);
-        svg.text((1.0, 2.0), "a < b & c > d", Anchor::Middle, LABEL);
+        svg.text(Point::new(1.0, 2.0), "a < b & c > d", Anchor::Middle, LABEL);
         let document = svg.finish();
         assert!(document.contains(">a &lt; b &amp; c &gt; d</text>"), "{document}");
     }

@@ -1,8 +1,8 @@
 //! Events over time, with moments marked: panels one below the other.
 
-use super::axis::Axis;
+use super::axis::{Axis, Ends};
 use super::frame::Frame;
-use super::svg::{Anchor, BLUE, BROWN, Face, GREEN, Heading, ORANGE, Svg, TICK, width_of};
+use super::svg::{Anchor, BLUE, BROWN, Face, GREEN, Heading, ORANGE, Point, Svg, TICK, width_of};
 use std::ops::RangeInclusive;
 
 const WIDTH: f64 = 960.0;
@@ -84,7 +84,7 @@ impl Timeline {
 
 impl Panel {
     fn x_axis(&self) -> Axis {
-        Axis::exact(self.x_range.clone(), (LEFT, RIGHT), 9)
+        Axis::exact(self.x_range.clone(), Ends { low: LEFT, high: RIGHT }, 9)
     }
 
     /// Arranges the names of the marks in rows, so that they do not overlap.
@@ -100,7 +100,7 @@ impl Panel {
     fn draw(&self, svg: &mut Svg, frame: Frame, rows: &Rows) {
         let x = self.x_axis();
         // Some space above the highest value.
-        let y = Axis::from_zero(self.data.max(&self.x_range) * 1.04, (frame.bottom, frame.top), 4);
+        let y = Axis::from_zero(self.data.max(&self.x_range) * 1.04, frame.vertical_ends(), 4);
         frame.vertical_axis(svg, &y, &self.y_name);
         frame.horizontal_axis(svg, &x, &self.x_name);
         match &self.data {
@@ -132,12 +132,12 @@ fn draw_steps(svg: &mut Svg, points: &[(f64, f64)], x: &Axis, y: &Axis) {
         let (from, to) = (x.clamp(from), x.clamp(to));
         if from < to {
             let height = y.place(y.clamp(amount));
-            corners.extend([(x.place(from), height), (x.place(to), height)]);
+            corners.extend([Point::new(x.place(from), height), Point::new(x.place(to), height)]);
         }
     }
     let (Some(first), Some(last)) = (corners.first(), corners.last()) else { return };
     let floor = y.place(0.0);
-    let area = [&[(first.0, floor)], &corners[..], &[(last.0, floor)]].concat();
+    let area = [&[Point::new(first.x, floor)], &corners[..], &[Point::new(last.x, floor)]].concat();
     svg.area(&area, BLUE);
     svg.polyline(&corners, BLUE);
 }
@@ -148,9 +148,9 @@ fn draw_dots(svg: &mut Svg, points: &[(f64, Option<f64>)], x: &Axis, y: &Axis, f
     for (at, amount) in points.iter().filter(|(at, _)| x.shows(*at)) {
         let place = x.place(*at);
         match amount {
-            Some(amount) => svg.dot((place, y.place(*amount)), 2.2, BLUE, 0.75),
+            Some(amount) => svg.dot(Point::new(place, y.place(*amount)), 2.2, BLUE, 0.75),
             None => {
-                svg.line((place, frame.bottom - RUG), (place, frame.bottom), ORANGE, 1.6);
+                svg.line(Point::new(place, frame.bottom - RUG), Point::new(place, frame.bottom), ORANGE, 1.6);
                 lost.push(place);
             }
         }
@@ -159,7 +159,7 @@ fn draw_dots(svg: &mut Svg, points: &[(f64, Option<f64>)], x: &Axis, y: &Axis, f
         let text = format!("{} lost", lost.len());
         let face = Face { colour: ORANGE, ..TICK };
         let middle = f64::midpoint(*first, *last);
-        svg.text((middle, frame.bottom - RUG - GAP), &text, Anchor::Middle, face);
+        svg.text(Point::new(middle, frame.bottom - RUG - GAP), &text, Anchor::Middle, face);
     }
 }
 
@@ -193,9 +193,9 @@ impl Rows {
         for ((place, row, name), colour) in self.names.iter().zip(MARK_COLOURS.iter().cycle()) {
             let above = self.ends.len() - 1 - row;
             let y = frame.top - above as f64 * ROW;
-            svg.dashed((*place, y - ROW + 4.0), (*place, frame.bottom), colour);
+            svg.dashed(Point::new(*place, y - ROW + 4.0), Point::new(*place, frame.bottom), colour);
             let face = Face { colour, bold: true, ..TICK };
-            svg.text((place + GAP, y - 5.0), name, Anchor::Start, face);
+            svg.text(Point::new(place + GAP, y - 5.0), name, Anchor::Start, face);
         }
     }
 }

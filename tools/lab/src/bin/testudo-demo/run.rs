@@ -26,11 +26,18 @@ const MARK: [u8; 8] = *b"in clear";
 const SHOWN_CLEAR: u32 = 10;
 const SETUP_PACKETS: u32 = 40;
 
+/// A file to download.
+#[derive(Clone, Debug)]
+pub(crate) struct Source {
+    path: PathBuf,
+    sha256: Sha256,
+}
+
 /// The files to download, by size; created when first needed.
 #[derive(Debug)]
 pub(crate) struct Files {
     dir: PathBuf,
-    by_size: BTreeMap<u64, (PathBuf, Sha256)>,
+    by_size: BTreeMap<u64, Source>,
 }
 
 impl Files {
@@ -39,7 +46,7 @@ impl Files {
         Self { dir: lab.dir().to_owned(), by_size: BTreeMap::new() }
     }
 
-    fn get(&mut self, size: u64, progress: &mut Progress) -> Result<(PathBuf, Sha256)> {
+    fn get(&mut self, size: u64, progress: &mut Progress) -> Result<Source> {
         if let Some(made) = self.by_size.get(&size) {
             return Ok(made.clone());
         }
@@ -48,7 +55,7 @@ impl Files {
         let made = progress.step(&format!("generate {name}"), || {
             let sha256 = files::write_random(&path, size, size)?;
             let said = format!("sha256 {}...", &sha256.0[..16]);
-            Ok(((path, sha256), said))
+            Ok((Source { path, sha256 }, said))
         })?;
         self.by_size.insert(size, made.clone());
         Ok(made)
@@ -125,12 +132,7 @@ impl<'a> Run<'a> {
         Ok([start(Side::One)?, start(Side::Two)?])
     }
 
-    fn measure(
-        self,
-        file: &(PathBuf, Sha256),
-        progress: &mut Progress,
-        measured: &mut Measured,
-    ) -> Result<()> {
+    fn measure(self, file: &Source, progress: &mut Progress, measured: &mut Measured) -> Result<()> {
         self.tunnel(progress, measured)?;
         self.pings(progress, measured)?;
         let before = self.cpu()?;
@@ -182,19 +184,14 @@ impl<'a> Run<'a> {
         Ok([self.gateways[0].cpu()?, self.gateways[1].cpu()?])
     }
 
-    fn download(
-        &self,
-        (path, expected): &(PathBuf, Sha256),
-        progress: &mut Progress,
-        measured: &mut Measured,
-    ) -> Result<f64> {
-        self.nginx.link_file(path)?;
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
+    fn download(&self, file: &Source, progress: &mut Progress, measured: &mut Measured) -> Result<f64> {
+        self.nginx.link_file(&file.path)?;
+        let name = file.path.file_name().unwrap_or_default().to_string_lossy();
         let server = Side::Two.host(Family::V4);
         progress.step(&format!("HTTP download of {name}"), || {
             let download = Download::run(&self.topology.client, server, &name, DOWNLOAD_LIMIT)?;
             measured.download_bytes = download.bytes;
-            measured.download_sha256_ok = download.sha256 == *expected;
+            measured.download_sha256_ok = download.sha256 == file.sha256;
             measured.download_gbps = download.gbps();
             let sha256 = if measured.download_sha256_ok { "sha256 right" } else { "sha256 WRONG" };
             Ok((download.gigabits(), format!("{:.2} Gb/s, {sha256}", download.gbps())))
