@@ -52,6 +52,15 @@ pub trait Reach {
     fn reaches(&self, from: usize, to: usize) -> bool;
 }
 
+/// The time until the engines detect a missing node.
+#[derive(Clone, Copy, Debug)]
+pub struct Detection {
+    /// The shortest.
+    pub shortest: Nanos,
+    /// The longest.
+    pub longest: Nanos,
+}
+
 /// The engines of all nodes.
 #[derive(Debug)]
 pub struct Engines {
@@ -64,8 +73,7 @@ pub struct Engines {
     reform_at: Option<Nanos>,
     receptions: BTreeSet<(Nanos, u64, Reception)>,
     count: u64,
-    /// Shortest and longest detection time.
-    detection: (Nanos, Nanos),
+    detection: Detection,
     random: Random,
     /// Random choices of who notices late, and of the order of members.
     fate: Random,
@@ -129,7 +137,7 @@ struct Reception {
 
 impl Engines {
     /// Engines that are all stopped.
-    pub fn new(ids: &[NodeId], votes: Votes, detection: (Nanos, Nanos), mut random: Random) -> Self {
+    pub fn new(ids: &[NodeId], votes: Votes, detection: Detection, mut random: Random) -> Self {
         let node = |id: &NodeId| Node {
             id: *id,
             up: false,
@@ -208,7 +216,7 @@ impl Engines {
 
     /// The connectivity has changed: new rings form once that is noticed.
     pub fn changed(&mut self, now: Nanos) {
-        let (shortest, longest) = self.detection;
+        let Detection { shortest, longest } = self.detection;
         let at = now + self.random.between(shortest, longest);
         // The first loss determines the time: timers run from there.
         self.reform_at = Some(self.reform_at.map_or(at, |old| old.min(at)));

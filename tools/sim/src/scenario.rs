@@ -2,7 +2,7 @@
 
 use crate::clock::Clock;
 use crate::config::{MAX_PEERS, Manners};
-use crate::engine::{MILLI, Nanos, Votes};
+use crate::engine::{Detection, MILLI, Nanos, Votes};
 use crate::random::Random;
 use testudo_ike::config::Unique;
 
@@ -63,8 +63,8 @@ pub struct Scenario {
     pub heartbeat: Nanos,
     /// How long a node may send after the last proof that it is heard.
     pub fence: Nanos,
-    /// Shortest and longest time until the engine detects a missing node.
-    pub detection: (Nanos, Nanos),
+    /// How long the engine takes to detect a missing node.
+    pub detection: Detection,
     /// Duration of the phase without faults at the beginning.
     pub calm: Nanos,
     /// Duration of the phase with faults.
@@ -114,7 +114,7 @@ impl Scenario {
             forward: random.permille(700),
             heartbeat: if large { 40 * MILLI } else { random.between(10, 20) * MILLI },
             fence: if large { 200 } else { 50 } * MILLI,
-            detection: (shortest, shortest + random.below(200) * MILLI),
+            detection: Detection { shortest, longest: shortest + random.below(200) * MILLI },
             calm: random.between(500, 2500) * MILLI,
             faults: if large { 4 * second } else { random.between(3, 9) * second },
             settle: 8 * second,

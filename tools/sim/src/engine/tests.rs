@@ -26,7 +26,12 @@ struct Bench {
 impl Bench {
     fn new(count: u32, votes: Votes, seed: u64) -> Self {
         let ids: Vec<NodeId> = (1..=count).filter_map(NodeId::new).collect();
-        let engines = Engines::new(&ids, votes, (100 * MILLI, 200 * MILLI), Random::new(seed));
+        let engines = Engines::new(
+            &ids,
+            votes,
+            Detection { shortest: 100 * MILLI, longest: 200 * MILLI },
+            Random::new(seed),
+        );
         let mut bench =
             Self { engines, cuts: Cuts::default(), now: 0, seen: vec![Vec::new(); count as usize] };
         (0..ids.len()).for_each(|node| bench.engines.start(0, node));
