@@ -1,6 +1,11 @@
 //! testudo: shows the state of `testudod`, and passes an operator's orders to it.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool speaks on its terminal")]
+// Operators and the daemon's answers reach all of this: a panic would hide what went wrong.
+#![cfg_attr(
+    not(test),
+    deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
 
 mod check;
 mod cluster;
