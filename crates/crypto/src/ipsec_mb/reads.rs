@@ -13,15 +13,20 @@ const CLASSES: usize = 12;
 /// The associated data of ESP with short sequence numbers: only whole blocks count.
 const AAD: [u8; 8] = [1; 8];
 
-/// The lines of each class, as bits, for AES-128 and the others.
-type Table = [[u32; CLASSES]; 2];
+/// The lines of each class, as bits.
+struct Table {
+    aes128: [u32; CLASSES],
+    /// For AES-192 and AES-256.
+    longer_keys: [u32; CLASSES],
+}
 
 static TABLE: OnceLock<Table> = OnceLock::new();
 
 /// Runs the experiment, unless it was run already.
 pub(super) fn learn(functions: &Functions) {
-    TABLE.get_or_init(|| {
-        [AeadAlgorithm::Aes128Gcm, AeadAlgorithm::Aes256Gcm].map(|algorithm| try_all(functions, algorithm))
+    TABLE.get_or_init(|| Table {
+        aes128: try_all(functions, AeadAlgorithm::Aes128Gcm),
+        longer_keys: try_all(functions, AeadAlgorithm::Aes256Gcm),
     });
 }
 
@@ -29,11 +34,21 @@ pub(super) fn learn(functions: &Functions) {
 /// for prefetching, so an error does no harm.
 #[inline]
 pub(super) fn lines(algorithm: AeadAlgorithm, len: usize) -> u32 {
-    let of_key = TABLE.get().map(|table| &table[usize::from(algorithm != AeadAlgorithm::Aes128Gcm)]);
+    let of_key = TABLE.get().map(|table| match algorithm {
+        AeadAlgorithm::Aes128Gcm => &table.aes128,
+        _ => &table.longer_keys,
+    });
     of_key.and_then(|of_key| of_key.get(len.saturating_sub(1) / CLASS_WIDTH)).copied().unwrap_or(u32::MAX)
 }
 
 /// Damages one line after the other: a line that changes the result is read.
+#[cfg_attr(
+    not(test),
+    expect(
+        clippy::indexing_slicing,
+        reason = "no key is longer than 32 octets; class and line are in range"
+    )
+)]
 fn try_all(functions: &Functions, algorithm: AeadAlgorithm) -> [u32; CLASSES] {
     let mut schedule = [CacheLine([0; 64]); MAX_LINES];
     let Some(schedule) = schedule.get_mut(..functions.lines()) else { return [u32::MAX; CLASSES] };
