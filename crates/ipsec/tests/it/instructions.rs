@@ -32,8 +32,8 @@ const COUNTED: [&str; 4] = ["testudo-ipsec", "testudo-crypto", "testudo-planted"
 const LIKE_A_RELEASE: [&str; 4] =
     ["opt-level=3", "codegen-units=1", "debug-assertions=false", "overflow-checks=false"];
 
-/// Builds what is counted, without what the machine may add: flags, and a cipher library that it
-/// may lack.
+/// Builds what is counted, without what the machine may add: flags, the smaller units of an
+/// incremental build, and a cipher library that it may lack.
 fn build() -> PathBuf {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
     let settings = COUNTED.iter().flat_map(|package| {
@@ -48,6 +48,7 @@ fn build() -> PathBuf {
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .env_remove("RUSTFLAGS")
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
+        .env("CARGO_INCREMENTAL", "0")
         .env("TESTUDO_IPSEC_MB", "no"));
     target.join("debug/examples/pipeline")
 }
