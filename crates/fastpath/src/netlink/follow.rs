@@ -9,7 +9,7 @@ use super::connection::{Connection, Messages, receive_from_kernel};
 use super::error::{NetlinkError, Result};
 use super::handle::{FibHandle, FollowerShared};
 use super::neighbours::{NeighbourKey, Neighbours, probe};
-use super::pace::Pace;
+use super::pace::{Cost, Pace};
 use super::view::{Interfaces, Tables, on_ports};
 use netlink_packet_core::NetlinkPayload;
 use netlink_packet_route::RouteNetlinkMessage;
@@ -238,14 +238,14 @@ impl FollowerState {
 
     /// Reads the tables, and publishes them with the neighbours.
     fn publish(&mut self, shared: &FollowerShared) {
-        let begun = processor_time();
+        let watch = Stopwatch::start();
         let changes = std::mem::take(&mut self.changes);
         let done = self.update(changes, shared);
         let now = Instant::now();
         match done {
             Ok(()) => {
-                self.reading.published(now, processor_time().saturating_sub(begun));
-                self.updating.published(now, Duration::ZERO);
+                self.reading.published(now, watch.cost(now));
+                self.updating.published(now, Cost::default());
             }
             Err(error) => {
                 tracing::warn!("{error}; trying again");
@@ -258,10 +258,11 @@ impl FollowerState {
 
     /// Publishes the tables as they are, with the neighbours as they have become.
     fn publish_neighbours(&mut self, shared: &FollowerShared) {
-        let begun = processor_time();
+        let watch = Stopwatch::start();
         self.changes.neighbours = false;
         self.update_neighbours(shared);
-        self.updating.published(Instant::now(), processor_time().saturating_sub(begun));
+        let now = Instant::now();
+        self.updating.published(now, watch.cost(now));
     }
 
     fn update(&mut self, changes: TableChanges, shared: &FollowerShared) -> Result<()> {
@@ -289,8 +290,24 @@ fn next_generation(shared: &FollowerShared) -> u64 {
     shared.fib.load().generation().wrapping_add(1)
 }
 
-/// Processor time of this thread so far. Time in which it waits for a processor, or for others to
-/// let the kernel's tables go, is no work of its own.
+/// Measures what a publication takes. Time in which the thread waits for a processor, or for others
+/// to let the kernel's tables go, is no work of its own.
+struct Stopwatch {
+    work: Duration,
+    time: Instant,
+}
+
+impl Stopwatch {
+    fn start() -> Self {
+        Self { work: processor_time(), time: Instant::now() }
+    }
+
+    fn cost(&self, now: Instant) -> Cost {
+        Cost { work: processor_time().saturating_sub(self.work), time: now.duration_since(self.time) }
+    }
+}
+
+/// Processor time of this thread so far.
 fn processor_time() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
 }

@@ -4,11 +4,21 @@ use std::time::{Duration, Instant};
 
 /// Changes within this time make one table.
 const COALESCE_TIME: Duration = Duration::from_millis(5);
-/// Publishing takes at most one part in this many of the time.
+/// Publishing takes at most one part in this many of a processor's time.
 const WORKING_FRACTION: u32 = 5;
 
+/// What a publication has taken.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Cost {
+    /// Processor time.
+    pub(super) work: Duration,
+    /// Time of the clock, during which the thread did nothing else.
+    pub(super) time: Duration,
+}
+
 /// When the next table is due. Each publication postpones the next by what it has cost, so that a
-/// kernel that never stops changing does not keep the thread busy.
+/// kernel that never stops changing does not keep the thread busy, and the thread has half of the
+/// time for its other work.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
     due: Option<Instant>,
@@ -36,14 +46,14 @@ impl Pace {
         self.due.is_some_and(|due| now >= due)
     }
 
-    /// Notes a publication that took this much processor time.
-    pub(super) fn published(&mut self, now: Instant, cost: Duration) {
-        *self = Self { due: None, earliest: now + cost * (WORKING_FRACTION - 1) };
+    /// Notes a publication.
+    pub(super) fn published(&mut self, now: Instant, cost: Cost) {
+        *self = Self { due: None, earliest: now + cost.time.max(cost.work * (WORKING_FRACTION - 1)) };
     }
 
-    /// Notes that publishing failed: it is tried again after `delay`.
+    /// Notes that publishing failed: it is due again after `delay`.
     pub(super) fn failed(&mut self, now: Instant, delay: Duration) {
-        *self = Self { due: None, earliest: now + delay };
+        *self = Self { due: Some(now + delay), earliest: now + delay };
     }
 }
 
@@ -51,7 +61,7 @@ impl Pace {
 mod tests {
     use super::*;
 
-    const COST: Duration = Duration::from_millis(100);
+    const MS: Duration = Duration::from_millis(1);
 
     #[test]
     fn changes_at_a_time_make_one_table() {
@@ -65,14 +75,24 @@ mod tests {
     }
 
     #[test]
-    fn publishing_takes_a_fifth_of_the_time() {
+    fn publishing_takes_a_fifth_of_a_processor_and_half_of_the_time() {
+        let begun = Instant::now();
+        for (work, time, pause) in [(100, 120, 400), (100, 900, 900), (0, 0, 5)] {
+            let mut pace = Pace::new(begun);
+            pace.published(begun, Cost { work: work * MS, time: time * MS });
+            assert_eq!(pace.due(), None);
+            pace.changed(begun);
+            assert_eq!(pace.due(), Some(begun + pause * MS));
+        }
+    }
+
+    #[test]
+    fn what_has_failed_is_due_again_without_another_change() {
         let begun = Instant::now();
         let mut pace = Pace::new(begun);
-        pace.published(begun, COST);
+        pace.failed(begun, 700 * MS);
+        assert_eq!(pace.due(), Some(begun + 700 * MS));
         pace.changed(begun);
-        assert_eq!(pace.due(), Some(begun + 4 * COST));
-        pace.failed(begun, 7 * COST);
-        pace.changed(begun);
-        assert_eq!(pace.due(), Some(begun + 7 * COST));
+        assert_eq!(pace.due(), Some(begun + 700 * MS));
     }
 }
