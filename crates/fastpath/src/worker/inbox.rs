@@ -5,7 +5,7 @@ use super::drops::WorkerDrop;
 use super::host::HostPort;
 use super::route::AddressKey;
 use crate::frame::{FramePool, HEADROOM};
-use crate::port::FrameBurst;
+use crate::port::{BURST, FrameBurst};
 use std::io::ErrorKind;
 use testudo_wire::offload::{Cutter, Offload, complete};
 
@@ -65,9 +65,10 @@ impl Inbox {
         }
     }
 
-    /// Reads a packet, and does the work that the kernel left undone.
+    /// Reads a packet, and does the work that the kernel left undone. Gives up after a burst of
+    /// packets that are dropped: the ports must be polled too.
     fn read<H: HostPort>(&mut self, host: &mut H, counters: &WorkerCounters) -> Option<Work> {
-        loop {
+        for _ in 0..BURST {
             let read = match host.read(&mut self.buffer) {
                 Ok(None) => return None,
                 Ok(Some((len, offload))) => prepare(&mut self.buffer[..len], offload),
@@ -83,6 +84,7 @@ impl Inbox {
                 }
             }
         }
+        None
     }
 }
 

@@ -117,6 +117,11 @@ fn what_the_kernel_sends_without_a_source_ends_at_the_tun() {
     worker.turn(1);
     assert_eq!((dropped(&worker, WorkerDrop::NoSource), worker.counters().totals().from_tun), (2, 3));
     assert_eq!(sent(&mut worker, WAN).len(), 1);
+    // A flood of them takes turns with the ports.
+    let host = worker.host_mut().unwrap();
+    host.to_read.extend((0..2 * BURST).map(|_| ipv4("0.0.0.0", PEER, 100, true)));
+    worker.turn(2);
+    assert_eq!(worker.host_mut().unwrap().to_read.len(), BURST);
     check_and_close(worker);
 }
 
