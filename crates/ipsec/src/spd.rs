@@ -10,7 +10,7 @@ use crate::drops::DropReason;
 use crate::error::Error;
 use crate::packet_selector::PacketSelector;
 use crate::selector::{AddrRange, SelectorPair, TrafficSelector};
-use index::{Index, Range};
+use index::{Holder, Index, Range};
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -178,15 +178,16 @@ impl Spd {
     }
 
     /// Holds back what goes to these addresses, although no policy is about them: what is theirs
-    /// must not leave in clear because a wider policy lets this host's own packets pass. Where a
-    /// policy accepts a packet, that one decides. [`Spd::let_go`] must be called as often.
+    /// must not leave in clear because a wider policy lets this host's own packets pass. A policy
+    /// that protects or discards a packet decides all the same; one that bypasses IPsec does not.
+    /// [`Spd::let_go`] must be called as often.
     pub fn hold_back(&mut self, addrs: &AddrRange) {
-        self.index.hold(Range::of(addrs));
+        self.index.hold(Range::of(addrs), Holder::Itself);
     }
 
     /// Undoes [`Spd::hold_back`].
     pub fn let_go(&mut self, addrs: &AddrRange) {
-        self.index.let_go(Range::of(addrs));
+        self.index.let_go(Range::of(addrs), Holder::Itself);
     }
 
     /// True if there are policies for ESP of our own.
@@ -235,6 +236,11 @@ impl Spd {
     /// count.
     pub(crate) fn held_back(&self, packet: &PacketSelector) -> Option<u8> {
         self.index.held_back(packet)
+    }
+
+    /// True if [`Spd::hold_back`] holds back what goes to the packet's remote address.
+    pub(crate) fn is_shut(&self, packet: &PacketSelector) -> bool {
+        self.index.is_shut(packet)
     }
 
     /// Decides on a packet that came in clear. `packet` is seen from our side ([`Direction::In`]).

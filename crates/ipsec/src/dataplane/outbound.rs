@@ -154,6 +154,8 @@ fn resolve(flow: &PacketSelector, spd: &Spd, table: &OutboundTable) -> Path {
             Some(sa) if !sa.selectors.accepts(flow) => Path::OutsideSa(policy),
             _ => Path::Protect(policy),
         },
+        // The connection of a wider prefix was unloaded, perhaps by mistake.
+        Decision::Act(Action::Bypass) if spd.is_shut(flow) => Path::NoPolicy(spd.held_back(flow)),
         Decision::Act(Action::Bypass) => Path::Bypass,
         Decision::Act(Action::Discard) => Path::Discard,
         Decision::NoPolicy => Path::NoPolicy(spd.held_back(flow)),

@@ -35,11 +35,30 @@ struct Families<T> {
     v6: Trie<T>,
 }
 
-/// A range, and how often it is held back: by selectors, and for its own sake.
+/// Why a range is held back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Holder {
+    /// The selectors of a policy, which stands on its local side.
+    Selectors,
+    /// It stays shut, without a policy ([`super::Spd::hold_back`]).
+    Itself,
+}
+
+/// A range, and how often it is held back.
 #[derive(Clone, Debug)]
 struct HeldRange {
     range: Range,
-    count: usize,
+    by_selectors: usize,
+    by_itself: usize,
+}
+
+impl HeldRange {
+    fn count(&mut self, holder: Holder) -> &mut usize {
+        match holder {
+            Holder::Selectors => &mut self.by_selectors,
+            Holder::Itself => &mut self.by_itself,
+        }
+    }
 }
 
 /// First and last address; IPv4 addresses are in the leftmost 32 bits.
@@ -134,7 +153,10 @@ impl Index {
             }
         });
         if side == SelectorSide::Local && entry.holds_back() {
-            entry.selectors.remote_selectors().for_each(|selector| self.hold(Range::of(&selector.addrs)));
+            entry
+                .selectors
+                .remote_selectors()
+                .for_each(|selector| self.hold(Range::of(&selector.addrs), Holder::Selectors));
         }
     }
 
@@ -148,7 +170,9 @@ impl Index {
             }
         });
         if removed.as_ref().is_some_and(|entry| entry.holds_back() && side == SelectorSide::Local) {
-            selectors.remote_selectors().for_each(|selector| self.let_go(Range::of(&selector.addrs)));
+            selectors
+                .remote_selectors()
+                .for_each(|selector| self.let_go(Range::of(&selector.addrs), Holder::Selectors));
         }
         removed.is_some()
     }
@@ -196,23 +220,28 @@ impl Index {
     }
 
     /// Holds a range back once more.
-    pub(super) fn hold(&mut self, range: Range) {
+    pub(super) fn hold(&mut self, range: Range, holder: Holder) {
         for prefix in range.prefixes() {
             self.held.of_mut(range.v6).change(prefix, |list| {
                 match list.iter_mut().find(|held| held.range == range) {
-                    Some(held) => held.count += 1,
-                    None => list.push(HeldRange { range, count: 1 }),
+                    Some(held) => *held.count(holder) += 1,
+                    None => {
+                        let mut held = HeldRange { range, by_selectors: 0, by_itself: 0 };
+                        *held.count(holder) = 1;
+                        list.push(held);
+                    }
                 }
             });
         }
     }
 
     /// Holds it back once less.
-    pub(super) fn let_go(&mut self, range: Range) {
+    pub(super) fn let_go(&mut self, range: Range, holder: Holder) {
         for prefix in range.prefixes() {
             self.held.of_mut(range.v6).change(prefix, |list| {
-                list.iter_mut().filter(|held| held.range == range).for_each(|held| held.count -= 1);
-                list.retain(|held| held.count > 0);
+                let held = list.iter_mut().filter(|held| held.range == range);
+                held.for_each(|held| *held.count(holder) -= 1);
+                list.retain(|held| held.by_selectors + held.by_itself > 0);
             });
         }
     }
@@ -253,14 +282,24 @@ impl Index {
         let entries = self.remote.lists(v6, packet.remote).flatten();
         let holding = entries.filter(|entry| entry.holds_back());
         let here = holding.filter_map(|entry| entry.selectors.remote_width(packet));
-        let addr = leftmost(packet.remote, v6);
-        let ranges = self.held.lists(v6, packet.remote).flatten().map(|held| held.range);
-        let around = ranges.filter(|range| range.first <= addr && addr <= range.last);
         let shift = if v6 { 0 } else { 96 };
-        let others = around.map(|range| {
+        let others = self.held_around(packet).map(|HeldRange { range, .. }| {
             (u128::BITS - ((range.last >> shift) - (range.first >> shift)).leading_zeros()) as u8
         });
         here.chain(others).min()
+    }
+
+    /// True if a range that stays shut holds the packet's remote address.
+    pub(super) fn is_shut(&self, packet: &PacketSelector) -> bool {
+        self.held_around(packet).any(|held| held.by_itself > 0)
+    }
+
+    /// The held ranges in which the packet's remote address lies.
+    fn held_around(&self, packet: &PacketSelector) -> impl Iterator<Item = &HeldRange> {
+        let v6 = packet.is_ipv6();
+        let addr = leftmost(packet.remote, v6);
+        let ranges = self.held.lists(v6, packet.remote).flatten();
+        ranges.filter(move |held| held.range.first <= addr && addr <= held.range.last)
     }
 }
 

@@ -66,6 +66,34 @@ fn the_first_policy_decides_and_changes_count_at_once() {
     assert!(a.plane.counters().totals().outbound.is_balanced());
 }
 
+/// A bypass does not open a part of what stays shut. A policy that protects or discards decides as
+/// ever.
+#[test]
+fn what_stays_shut_outranks_a_bypass_inside_it() {
+    let (mut a, _) = pair(&Tunnel::default());
+    let policies = vec![
+        policy(1, ("10.2.0.0", "10.2.0.255"), Action::Bypass),
+        policy(1, ("10.2.1.0", "10.2.1.255"), Action::Discard),
+        policy(1, ("10.2.2.0", "10.2.2.255"), Action::Protect(POLICY)),
+        policy(1, ("10.3.0.0", "10.3.0.255"), Action::Bypass),
+    ];
+    let mut spd = Spd::new(policies).unwrap();
+    let shut = net("10.2.0.0", "10.2.255.255").addrs;
+    let remotes = [[10, 2, 0, 8], [10, 2, 1, 8], [10, 2, 2, 8], [10, 3, 0, 8]];
+    let verdicts = |a: &mut Gateway, spd: &Spd| {
+        a.plane.apply(Command::SetSpd(Arc::new(spd.clone())));
+        remotes.map(|remote| verdict(a, &to(remote)))
+    };
+    let open =
+        [Verdict::Forward, Verdict::Drop(DropReason::PolicyDiscard), Verdict::Forward, Verdict::Forward];
+    assert_eq!(verdicts(&mut a, &spd), open);
+    spd.hold_back(&shut);
+    let held = [Verdict::Drop(DropReason::NoPolicy), open[1], open[2], open[3]];
+    assert_eq!(verdicts(&mut a, &spd), held);
+    spd.let_go(&shut);
+    assert_eq!(verdicts(&mut a, &spd), open);
+}
+
 #[test]
 fn bypassed_packets_lose_a_hop_if_they_came_through_a_port() {
     let (mut a, _) = pair(&Tunnel::default());
