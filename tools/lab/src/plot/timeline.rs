@@ -48,10 +48,28 @@ pub struct Panel {
 /// What a panel shows.
 #[derive(Clone, Debug)]
 pub enum Data {
-    /// A rate that holds from each point to the next.
-    Steps(Vec<(f64, f64)>),
-    /// Single events: time and amount; no amount means lost.
-    Dots(Vec<(f64, Option<f64>)>),
+    /// Rates, in the order of time.
+    Steps(Vec<Step>),
+    /// Single events.
+    Dots(Vec<Dot>),
+}
+
+/// A rate.
+#[derive(Clone, Copy, Debug)]
+pub struct Step {
+    /// The time from which it holds, up to the next step.
+    pub from: f64,
+    /// The rate.
+    pub amount: f64,
+}
+
+/// A single event.
+#[derive(Clone, Copy, Debug)]
+pub struct Dot {
+    /// Its time.
+    pub at: f64,
+    /// Its amount; `None` if it was lost.
+    pub amount: Option<f64>,
 }
 
 /// A marked moment.
@@ -104,8 +122,8 @@ impl Panel {
         frame.vertical_axis(svg, &y, &self.y_name);
         frame.horizontal_axis(svg, &x, &self.x_name);
         match &self.data {
-            Data::Steps(points) => draw_steps(svg, points, &x, &y),
-            Data::Dots(points) => draw_dots(svg, points, &x, &y, frame),
+            Data::Steps(steps) => draw_steps(svg, steps, &x, &y),
+            Data::Dots(dots) => draw_dots(svg, dots, &x, &y, frame),
         }
         frame.edges(svg);
         rows.draw(svg, frame);
@@ -119,19 +137,18 @@ impl Data {
             points.filter(|(x, _)| range.contains(x)).map(|(_, y)| y).fold(0.0, f64::max)
         };
         match self {
-            Self::Steps(points) => largest(&mut points.iter().copied()),
-            Self::Dots(points) => largest(&mut points.iter().filter_map(|(x, y)| Some((*x, (*y)?)))),
+            Self::Steps(steps) => largest(&mut steps.iter().map(|step| (step.from, step.amount))),
+            Self::Dots(dots) => largest(&mut dots.iter().filter_map(|dot| Some((dot.at, dot.amount?)))),
         }
     }
 }
 
-fn draw_steps(svg: &mut Svg, points: &[(f64, f64)], x: &Axis, y: &Axis) {
+fn draw_steps(svg: &mut Svg, steps: &[Step], x: &Axis, y: &Axis) {
     let mut corners = Vec::new();
-    for pair in points.windows(2) {
-        let ((from, amount), (to, _)) = (pair[0], pair[1]);
-        let (from, to) = (x.clamp(from), x.clamp(to));
+    for (step, next) in steps.iter().zip(steps.iter().skip(1)) {
+        let (from, to) = (x.clamp(step.from), x.clamp(next.from));
         if from < to {
-            let height = y.place(y.clamp(amount));
+            let height = y.place(y.clamp(step.amount));
             corners.extend([Point::new(x.place(from), height), Point::new(x.place(to), height)]);
         }
     }
@@ -143,12 +160,12 @@ fn draw_steps(svg: &mut Svg, points: &[(f64, f64)], x: &Axis, y: &Axis) {
 }
 
 /// Arrivals as dots; losses as strokes at the bottom, with their number.
-fn draw_dots(svg: &mut Svg, points: &[(f64, Option<f64>)], x: &Axis, y: &Axis, frame: Frame) {
+fn draw_dots(svg: &mut Svg, dots: &[Dot], x: &Axis, y: &Axis, frame: Frame) {
     let mut lost = Vec::new();
-    for (at, amount) in points.iter().filter(|(at, _)| x.shows(*at)) {
-        let place = x.place(*at);
-        match amount {
-            Some(amount) => svg.dot(Point::new(place, y.place(*amount)), 2.2, BLUE, 0.75),
+    for dot in dots.iter().filter(|dot| x.shows(dot.at)) {
+        let place = x.place(dot.at);
+        match dot.amount {
+            Some(amount) => svg.dot(Point::new(place, y.place(amount)), 2.2, BLUE, 0.75),
             None => {
                 svg.line(Point::new(place, frame.bottom - RUG), Point::new(place, frame.bottom), ORANGE, 1.6);
                 lost.push(place);
@@ -205,8 +222,9 @@ mod tests {
     use super::*;
 
     fn panel(marks: &[(f64, &str)]) -> Panel {
+        let steps = [(0.0, 1.0), (1.0, 2.0), (2.0, 2.0)].map(|(from, amount)| Step { from, amount });
         Panel {
-            data: Data::Steps(vec![(0.0, 1.0), (1.0, 2.0), (2.0, 2.0)]),
+            data: Data::Steps(steps.to_vec()),
             x_name: "time, s".into(),
             x_range: 0.0..=10.0,
             y_name: "Gb/s".into(),
@@ -229,7 +247,8 @@ mod tests {
     fn points_outside_the_range_are_not_drawn() {
         assert!(panel(&[(11.0, "late")]).rows().names.is_empty());
         let dots = [(1.0, Some(1.0)), (2.0, None), (3.0, Some(9.0)), (70.0, None), (80.0, Some(3.0))];
-        let text = picture(vec![Panel { data: Data::Dots(dots.to_vec()), ..panel(&[(2.0, "killed")]) }]);
+        let dots = dots.map(|(at, amount)| Dot { at, amount }).to_vec();
+        let text = picture(vec![Panel { data: Data::Dots(dots), ..panel(&[(2.0, "killed")]) }]);
         assert_eq!(text.matches("<circle").count(), 2);
         for said in ["1 lost", "killed", "Gb/s"] {
             assert!(text.contains(&format!(">{said}</text>")), "{said}: {text}");

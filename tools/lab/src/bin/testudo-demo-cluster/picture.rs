@@ -1,7 +1,7 @@
 //! The picture of the failover.
 
 use crate::run::Outcome;
-use testudo_lab::plot::{Data, Mark, Panel, Timeline};
+use testudo_lab::plot::{Data, Dot, Mark, Panel, Step, Timeline};
 use testudo_lab::series::seconds;
 
 /// Seconds of the download before and after the kill.
@@ -28,9 +28,11 @@ pub(crate) fn draw(outcome: &Outcome) -> Timeline {
     let edge = |found: Option<&(f64, f64)>, otherwise: f64| found.map_or(otherwise, |(at, _)| *at);
     let begin = edge(rates.first(), AROUND.0).max(AROUND.0);
     let end = edge(rates.last(), AROUND.1).clamp(back.max(0.0) + 0.5, AROUND.1.max(back + 0.5));
-    let gigabits = rates.into_iter().map(|(at, octets)| (at, octets * 8.0 / 1e9)).collect();
-    let dots = trace.delays().map(|(sent, delay)| {
-        (seconds(outcome.kill, sent) * 1e3, delay.map(|delay| delay.as_secs_f64() * 1e3))
+    let gigabits =
+        rates.into_iter().map(|(from, octets)| Step { from, amount: octets * 8.0 / 1e9 }).collect();
+    let dots = trace.delays().map(|(sent, delay)| Dot {
+        at: seconds(outcome.kill, sent) * 1e3,
+        amount: delay.map(|delay| delay.as_secs_f64() * 1e3),
     });
     Timeline {
         title: format!("One node of {} is killed", outcome.nodes),
