@@ -3,4 +3,4 @@
 pub mod guard;
 mod progress;
 
-pub use progress::Progress;
+pub use progress::{Done, Progress};

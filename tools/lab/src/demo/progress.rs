@@ -10,6 +10,26 @@ pub struct Progress {
     start: Instant,
 }
 
+/// The result of a step.
+#[derive(Debug)]
+pub struct Done<T> {
+    value: T,
+    /// A text for the line of the step; may be empty.
+    said: String,
+}
+
+impl<T> Done<T> {
+    /// A result without a text.
+    pub fn new(value: T) -> Self {
+        Self { value, said: String::new() }
+    }
+
+    /// A result with a text for the line of the step.
+    pub fn saying(value: T, said: impl Into<String>) -> Self {
+        Self { value, said: said.into() }
+    }
+}
+
 impl Progress {
     /// Begins now.
     pub fn start() -> Self {
@@ -27,13 +47,13 @@ impl Progress {
     }
 
     /// Prints the step's name, executes it, and prints its duration and its result.
-    pub fn step<T>(&mut self, name: &str, work: impl FnOnce() -> Result<(T, String)>) -> Result<T> {
+    pub fn step<T>(&mut self, name: &str, work: impl FnOnce() -> Result<Done<T>>) -> Result<T> {
         self.say(&format!("{:7.1} s  {name:<46} ", self.start.elapsed().as_secs_f64()))?;
         let begun = Instant::now();
         let outcome = work();
         let took = begun.elapsed().as_secs_f64();
         match outcome {
-            Ok((value, said)) => {
+            Ok(Done { value, said }) => {
                 self.say(&format!("{took:5.1} s  {said}\n"))?;
                 Ok(value)
             }

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use testudo_lab::bed::{Bed, BedOptions};
 use testudo_lab::cluster_report::write_whole;
-use testudo_lab::demo::{Progress, guard};
+use testudo_lab::demo::{Done, Progress, guard};
 use testudo_lab::gateway::Kind;
 use testudo_lab::{Lab, interrupt};
 
@@ -61,17 +61,16 @@ fn demo(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     }
     let mut progress = Progress::start();
     progress.title("Preparation")?;
-    let lab = progress
-        .step("wait for other labs, sweep leftovers", || Ok((Lab::new("demo-cluster")?, String::new())))?;
+    let lab =
+        progress.step("wait for other labs, sweep leftovers", || Ok(Done::new(Lab::new("demo-cluster")?)))?;
     // The first carries the load and is fast; the others know nothing of clusters.
     let kind = |peer| if peer == 1 { Kind::Testudo } else { Kind::Strongswan };
     let peers: Vec<Kind> = (1..=arguments.peers).map(kind).collect();
     let options = BedOptions { nodes: arguments.nodes, peers: peers.clone(), ..BedOptions::default() };
     let what = format!("{} nodes with corosync, {} peers", options.nodes, peers.len());
-    let mut bed = progress.step(&what, || Ok((Bed::start(&lab, &options)?, String::new())))?;
+    let mut bed = progress.step(&what, || Ok(Done::new(Bed::start(&lab, &options)?)))?;
     for (peer, kind) in (1..).zip(&peers) {
-        progress
-            .step(&format!("tunnel from peer {peer}, {kind}"), || Ok((bed.bring_up(peer)?, String::new())))?;
+        progress.step(&format!("tunnel from peer {peer}, {kind}"), || Ok(Done::new(bed.bring_up(peer)?)))?;
     }
     let outcome = run::run(&mut bed, arguments.download * 1_000_000, &mut progress)?;
     write_whole(&arguments.plot, &picture::draw(&outcome).render())?;

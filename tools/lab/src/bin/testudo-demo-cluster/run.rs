@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 use testudo_lab::bed::{Bed, Failure};
 use testudo_lab::cluster::Cluster;
 use testudo_lab::cluster_report::ClusterReport;
-use testudo_lab::demo::Progress;
+use testudo_lab::demo::{Done, Progress};
 use testudo_lab::files::Sha256;
 use testudo_lab::nginx::Nginx;
 use testudo_lab::probe::{Summary, Trace};
@@ -48,13 +48,13 @@ pub(crate) fn run(bed: &mut Bed, octets: u64, progress: &mut Progress) -> Result
     let undisturbed = progress.step("download with all nodes alive", || {
         let done = transfer(bed)?.finish(DOWNLOAD_LIMIT)?;
         let said = format!("{:.2} Gb/s", done.gbps());
-        Ok((done, said))
+        Ok(Done::saying(done, said))
     })?;
     let before = (1..).zip(&bed.peers).map(|(peer, _)| bed.tunnel_spi(peer)).collect::<Result<Vec<_>>>()?;
     let probes = bed.probes()?;
     let victim = progress.step("which node carries the tunnel", || {
         let victim = bed.owner(1)?;
-        Ok((victim, format!("node {victim}")))
+        Ok(Done::saying(victim, format!("node {victim}")))
     })?;
     let (kill, day, download) = progress.step("download, and the node is killed", || {
         let transfer = transfer(bed)?;
@@ -63,7 +63,7 @@ pub(crate) fn run(bed: &mut Bed, octets: u64, progress: &mut Progress) -> Result
         bed.strike(victim, Failure::Testudod)?;
         let done = transfer.finish(DOWNLOAD_LIMIT)?;
         let said = format!("{:.2} Gb/s", done.gbps());
-        Ok(((kill, day, done), said))
+        Ok(Done::saying((kill, day, done), said))
     })?;
     sleep(AFTER);
     let [up, down] = probes;
@@ -71,7 +71,7 @@ pub(crate) fn run(bed: &mut Bed, octets: u64, progress: &mut Progress) -> Result
     let lost = progress.step("all tunnels", || {
         let lost = lost_tunnels(bed, &before)?;
         let said = format!("{} of {} lost", lost.len(), before.len());
-        Ok((lost, said))
+        Ok(Done::saying(lost, said))
     })?;
     Ok(Outcome {
         victim,

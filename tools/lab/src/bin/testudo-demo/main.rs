@@ -17,7 +17,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
-use testudo_lab::demo::{Progress, guard};
+use testudo_lab::demo::{Done, Progress, guard};
 use testudo_lab::gateway::Kind;
 use testudo_lab::{Lab, interrupt, sweep};
 
@@ -74,8 +74,7 @@ fn demo(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     report::discard(&arguments.report)?;
     let mut progress = Progress::start();
     progress.title("Preparation")?;
-    let lab =
-        progress.step("wait for other labs, sweep leftovers", || Ok((Lab::new("demo")?, String::new())))?;
+    let lab = progress.step("wait for other labs, sweep leftovers", || Ok(Done::new(Lab::new("demo")?)))?;
     let mut files = run::Files::of(&lab);
     let iperf = Duration::from_secs(arguments.iperf);
     let mut one = |gateways, download| {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use testudo_lab::capture::Capture;
 use testudo_lab::count::Counters;
 use testudo_lab::cpu::CpuTime;
-use testudo_lab::demo::Progress;
+use testudo_lab::demo::{Done, Progress};
 use testudo_lab::download::Download;
 use testudo_lab::files::{self, Sha256};
 use testudo_lab::gateway::{Gateway, Kind};
@@ -55,7 +55,7 @@ impl Files {
         let made = progress.step(&format!("generate {name}"), || {
             let sha256 = files::write_random(&path, size, size)?;
             let said = format!("sha256 {}...", &sha256.0[..16]);
-            Ok((Source { path, sha256 }, said))
+            Ok(Done::saying(Source { path, sha256 }, said))
         })?;
         self.by_size.insert(size, made.clone());
         Ok(made)
@@ -106,18 +106,21 @@ impl<'a> Run<'a> {
     fn start(lab: &Lab, plan: &'a Plan, progress: &mut Progress) -> Result<Self> {
         let topology = progress.step("client - gateway - untrusted - peer - server", || {
             let towards = plan.gateways.map(Kind::offloads_towards);
-            Ok((Topology::build(lab, &Options { towards, ..Options::default() })?, "5 namespaces".into()))
+            Ok(Done::saying(
+                Topology::build(lab, &Options { towards, ..Options::default() })?,
+                "5 namespaces",
+            ))
         })?;
         let (counters, clear, setup) = progress.step("capture on the untrusted network", || {
             let counters = Counters::start(&topology.wire)?;
             let clear = Capture::clear_text(&topology.wire)?;
-            Ok(((counters, clear, Capture::everything(&topology.wire, SETUP_PACKETS)?), String::new()))
+            Ok(Done::new((counters, clear, Capture::everything(&topology.wire, SETUP_PACKETS)?)))
         })?;
         let (nginx, iperf) = progress.step("nginx and iperf3 on the server", || {
-            Ok(((Nginx::start(&topology.server)?, IperfServer::start(&topology.server)?), String::new()))
+            Ok(Done::new((Nginx::start(&topology.server)?, IperfServer::start(&topology.server)?)))
         })?;
         let gateways = progress.step("gateways, swanctl --load-all on both", || {
-            Ok((Self::start_gateways(&topology, plan)?, String::new()))
+            Ok(Done::new(Self::start_gateways(&topology, plan)?))
         })?;
         Ok(Self { gateways, nginx, _iperf: iperf, clear, setup, counters, topology, plan })
     }
@@ -160,7 +163,7 @@ impl<'a> Run<'a> {
                     found,
                 ));
             }
-            Ok(((), "established on both sides".into()))
+            Ok(Done::saying((), "established on both sides"))
         })?;
         measured.tunnel_established = true;
         Ok(())
@@ -174,7 +177,7 @@ impl<'a> Run<'a> {
                 measured.ping_sent += pong.sent;
                 measured.ping_received += pong.received;
                 let mean = pong.mean.map_or(f64::NAN, |mean| mean.as_secs_f64() * 1e3);
-                Ok(((), format!("{} of {} answered, {mean:.2} ms", pong.received, pong.sent)))
+                Ok(Done::saying((), format!("{} of {} answered, {mean:.2} ms", pong.received, pong.sent)))
             })?;
         }
         Ok(())
@@ -194,7 +197,7 @@ impl<'a> Run<'a> {
             measured.download_sha256_ok = download.sha256 == file.sha256;
             measured.download_gbps = download.gbps();
             let sha256 = if measured.download_sha256_ok { "sha256 right" } else { "sha256 WRONG" };
-            Ok((download.gigabits(), format!("{:.2} Gb/s, {sha256}", download.gbps())))
+            Ok(Done::saying(download.gigabits(), format!("{:.2} Gb/s, {sha256}", download.gbps())))
         })
     }
 
@@ -208,7 +211,7 @@ impl<'a> Run<'a> {
             let run = Throughput::run(&self.topology.client, server, direction, self.plan.iperf, 1)?;
             *gbps = run.gbps();
             let said = format!("{:.2} Gb/s, {} retransmissions", run.gbps(), run.retransmits);
-            Ok((run.gigabits(), said))
+            Ok(Done::saying(run.gigabits(), said))
         })
     }
 
@@ -225,13 +228,13 @@ impl<'a> Run<'a> {
             measured.esp_packets = self.counters.esp_packets()?;
             let clear = captured.packets.max(self.counters.clear_packets()?);
             measured.cleartext_packets = Some(clear);
-            Ok(((), format!("{} ESP packets, {clear} in clear", measured.esp_packets)))
+            Ok(Done::saying((), format!("{} ESP packets, {clear} in clear", measured.esp_packets)))
         })?;
         progress.step("swanctl --terminate --ike lab", || {
             self.gateways[0].swanctl().terminate("lab")?;
             let left = self.gateways[1].swanctl().list_sas()?;
             if left.is_empty() {
-                return Ok(((), "deleted on both sides".into()));
+                return Ok(Done::saying((), "deleted on both sides"));
             }
             Err(Error::unexpected("swanctl --list-sas on the peer", "nothing", format!("{left:?}")))
         })
