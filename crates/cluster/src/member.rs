@@ -24,7 +24,7 @@ mod view;
 pub use crate::update::{Ask, Class, Effect, InitiationOutcome, PieceName, Sa};
 pub use asks::AskError;
 pub use config::MemberConfig;
-pub use configuration::{ConfigurationStatus, Difference, Found};
+pub use configuration::{ConfigurationStatus, Difference, Found, LastCommand};
 pub use listing::RemoteSas;
 pub use output::{Flushed, MemberOutput, TakenIn};
 pub use replication::changes::{IkeUpdateCounts, MessageCount};

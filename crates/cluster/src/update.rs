@@ -26,9 +26,9 @@ use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 /// all of them support, so that nodes can be upgraded one by one. 15 ends with [`Op::Resynced`]. 17
 /// has no new operation: a node of that version is brought up to date beside the engine. 18 has
 /// more in the states of IKE SAs: see [`states`]. 19 brought [`Op::LineRate`]. 20 again has more in the
-/// states of IKE SAs.
+/// states of IKE SAs. 21 brought [`Effect::Replace`].
 pub(crate) const OLDEST: u8 = 15;
-pub(crate) const NEWEST: u8 = 20;
+pub(crate) const NEWEST: u8 = 21;
 /// The version that brought [`Op::Configure`] and all operations after it, and RFC 6311 in the
 /// states of IKE SAs.
 pub(crate) const CONTROL_PLANE: u8 = 16;
@@ -41,6 +41,9 @@ pub(crate) const LINE_RATES: u8 = 19;
 /// The version that brought the earlier rounds of authentication (RFC 4739) into the states of IKE
 /// SAs.
 const EARLIER_ROUNDS: u8 = 20;
+
+/// The version that brought [`Effect::Replace`].
+pub(crate) const REPLACEMENTS: u8 = 21;
 
 /// The format of IKE SA states between nodes of this version.
 pub(crate) fn states(version: u8) -> SnapshotVersion {

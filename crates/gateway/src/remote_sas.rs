@@ -67,6 +67,7 @@ pub(crate) fn effect(change: ConfigChange) -> Effect {
         ConfigChange::Set(item) => Effect::Set(piece_name(item)),
         ConfigChange::Unset(item) => Effect::Unset(piece_name(item)),
         ConfigChange::ClearCredentials => Effect::ClearCredentials,
+        ConfigChange::Replace { item, of } => Effect::Replace { name: piece_name(item), of },
     }
 }
 

@@ -23,7 +23,8 @@ use testudo_vici::CommandError;
 use testudo_vici::children::ChildReport;
 use testudo_vici::cluster::ClusterReport;
 use testudo_vici::control::{
-    ConfigChange, Control, Drain, Initiate, JobId, Rekey, Selection, SetPolicy, Stats, Terminate, Version,
+    ConfigChange, Control, Drain, Initiate, JobId, LoadedBy, Rekey, Selection, SetPolicy, Stats, Terminate,
+    Version,
 };
 use testudo_vici::counters::Counters;
 use testudo_vici::overlap::Twin;
@@ -289,7 +290,7 @@ impl Control for Gateway {
         Ok(self.set_child_policy(request)?)
     }
 
-    fn command_behind(&self, request: &SetPolicy) -> Result<Option<Zeroizing<Vec<u8>>>, CommandError> {
+    fn command_behind(&self, request: &SetPolicy) -> Result<Option<LoadedBy>, CommandError> {
         Ok(self.command_of_cluster(request)?)
     }
 

@@ -24,12 +24,15 @@ pub(crate) fn pass_on(gateway: &mut Gateway, server: &mut Server, limit: usize) 
             Note::Initiated(job, result) => server.finish_initiate(job, result),
             Note::Terminated(job, gone) => server.finish_terminate(job, gone),
             Note::Replicated(job) => server.finish_replication(job),
+            Note::Outdated(job) => server.refuse_replication(job),
             Note::Configure(from, effect, octets) => {
                 // `testudo cluster` names a piece that is refused here alone until that is
                 // repaired.
                 if let Err(why) = carry_out(&octets, gateway) {
                     let what = match &effect {
-                        Effect::Set(name) | Effect::Unset(name) => name.name.as_str(),
+                        Effect::Set(name) | Effect::Unset(name) | Effect::Replace { name, .. } => {
+                            name.name.as_str()
+                        }
                         Effect::ClearCredentials => "the removal of all credentials",
                     };
                     let line = format!(

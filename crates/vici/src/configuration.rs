@@ -1,5 +1,7 @@
 //! The changes that commands make to the configuration, for clusters that replicate them.
 
+use zeroize::Zeroizing;
+
 /// The kind of an item of the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ConfigItemKind {
@@ -38,4 +40,20 @@ pub enum ConfigChange {
     Unset(ConfigItem),
     /// All credentials are removed.
     ClearCredentials,
+    /// The item is set as the command says, if it is still as another command has set it.
+    Replace {
+        /// The item.
+        item: ConfigItem,
+        /// Digest of the other command: see [`LoadedBy`].
+        of: u64,
+    },
+}
+
+/// The command that has loaded an item.
+#[derive(Clone, Debug)]
+pub struct LoadedBy {
+    /// The command.
+    pub command: Zeroizing<Vec<u8>>,
+    /// Its digest, the same on all nodes.
+    pub digest: u64,
 }

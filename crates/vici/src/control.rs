@@ -7,7 +7,7 @@
 
 use crate::children::ChildReport;
 use crate::cluster::ClusterReport;
-pub use crate::configuration::{ConfigChange, ConfigItem, ConfigItemKind};
+pub use crate::configuration::{ConfigChange, ConfigItem, ConfigItemKind, LoadedBy};
 use crate::counters::Counters;
 use crate::error::CommandError;
 use crate::schema::Policy;
@@ -170,7 +170,7 @@ pub trait Control {
     /// The command that has loaded the connection of such a policy, where the policy is a part of
     /// the configuration that all nodes of a cluster have: then another of its kind takes the place
     /// of [`Control::set_policy`]. `None`: the gateway stands alone.
-    fn command_behind(&self, _request: &SetPolicy) -> Result<Option<Zeroizing<Vec<u8>>>, CommandError> {
+    fn command_behind(&self, _request: &SetPolicy) -> Result<Option<LoadedBy>, CommandError> {
         Ok(None)
     }
 
@@ -182,8 +182,9 @@ pub trait Control {
 
     /// Sends a command that has changed the configuration to the other nodes of a cluster, which
     /// [`crate::server::carry_out`] it. Returns true if
-    /// [`crate::server::Server::finish_replication`] will be called when they have it, false if no
-    /// other node takes it now.
+    /// [`crate::server::Server::finish_replication`] will be called when they have it, or
+    /// [`crate::server::Server::refuse_replication`] if it comes too late; false if no other node
+    /// takes it now.
     fn replicate(&mut self, job: JobId, change: ConfigChange, command: Zeroizing<Vec<u8>>) -> bool;
 
     /// Numbers of all IKE SAs.

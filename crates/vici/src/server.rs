@@ -30,6 +30,7 @@ use crate::message::Message;
 use crate::render;
 use crate::session::{Event, Request, RequestId, Session};
 use jobs::{Done, Jobs, Pending};
+use policies::Replacement;
 use std::collections::BTreeMap;
 use stream::Stream;
 use testudo_ike::endpoint::{ChildSaStatus, IkeSaStatus};
@@ -199,14 +200,17 @@ impl Server {
     ) -> Result<(), Error> {
         let job = self.jobs.next_id();
         let replaced = policies::replaced(&request, control);
-        let carried_out = replaced.as_ref().map(|replaced| replaced.as_ref().unwrap_or(&request));
+        let carried_out = replaced.as_ref().map(|replaced| match replaced {
+            Some(Replacement { request, of }) => (request, Some(*of)),
+            None => (&request, None),
+        });
         let answer = match carried_out {
-            Ok(request) => commands::process(request, job, control),
+            Ok((request, _)) => commands::process(request, job, control),
             Err(why) => Answer::Now(commands::failed(why.to_string())),
         };
         note_refusal(&request.name, &answer, control);
         let answer = match carried_out {
-            Ok(request) => replication::replicate(request, job, answer, control),
+            Ok((request, of)) => replication::replicate(request, of, job, answer, control),
             Err(_) => answer,
         };
         let client = self.clients.get_mut(&id).ok_or(Error::Closed)?;
@@ -242,6 +246,14 @@ impl Server {
     /// Ends a replication: the other nodes have the command.
     pub fn finish_replication(&mut self, job: JobId) {
         if let Some(done) = self.jobs.finish_replication(job) {
+            self.answer_job(done);
+        }
+    }
+
+    /// Ends a replication without success: the command came too late, see
+    /// [`crate::control::ConfigChange::Replace`].
+    pub fn refuse_replication(&mut self, job: JobId) {
+        if let Some(done) = self.jobs.refuse_replication(job) {
             self.answer_job(done);
         }
     }

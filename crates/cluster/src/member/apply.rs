@@ -66,7 +66,8 @@ impl Member {
                 return self.shards.resynced(&mut self.core, &mut self.replication, now, from, epoch);
             }
             Op::Configure(configure) => {
-                return self.configuration.configured(&mut self.core, now, from, *configure);
+                let is_joining = !self.replication.resync.fresh().is_empty();
+                return self.configuration.configured(&mut self.core, now, from, *configure, is_joining);
             }
             Op::Piece { epoch, name, octets } => {
                 return self.configuration.piece_told(&self.core, epoch, name, octets);

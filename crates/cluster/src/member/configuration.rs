@@ -16,7 +16,7 @@ use super::{Member, MemberOutput};
 use crate::group::Ticket;
 use crate::hkdf::Hkdf;
 use crate::node::NodeId;
-use crate::update::{Class, Configure, Effect, Op, PieceName, Secret};
+use crate::update::{Class, Configure, Effect, Op, PieceName, REPLACEMENTS, Secret};
 use differences::Manifests;
 use std::collections::{BTreeMap, BTreeSet};
 use telling::Hearing;
@@ -35,6 +35,22 @@ struct ConfigPiece {
     refused: Option<String>,
 }
 
+/// A command of this node that has not been delivered yet.
+struct UnderWay {
+    /// The number of changes that the host had been asked for before.
+    asked: u64,
+    effect: Effect,
+    octets: Secret,
+}
+
+/// The last command that set a piece.
+pub struct LastCommand<'a> {
+    /// The command.
+    pub octets: &'a [u8],
+    /// Its digest, for [`Effect::Replace`].
+    pub digest: u64,
+}
+
 /// All pieces.
 pub(super) struct Configuration {
     /// True if all nodes are to have the same configuration.
@@ -47,9 +63,8 @@ pub(super) struct Configuration {
     may_be_untold: bool,
     /// What a fresh node has received so far; `None` once it knows the others' pieces.
     hearing: Option<Hearing>,
-    /// Commands of this node that have not been delivered yet, each with the number of changes that
-    /// the host had been asked for before.
-    under_way: BTreeMap<u64, u64>,
+    /// By job, and so in the order in which the host carried them out.
+    under_way: BTreeMap<u64, UnderWay>,
     asked: u64,
     /// The update with the last of this node's own pieces.
     said: Option<Ticket>,
@@ -87,6 +102,7 @@ impl Configuration {
             Effect::Set(name) => self.set(name.clone(), octets, is_untold),
             Effect::Unset(name) => drop(self.pieces.remove(name)),
             Effect::ClearCredentials => self.pieces.retain(|name, _| name.class != Class::Credential),
+            Effect::Replace { name, .. } => self.set(name.clone(), octets, is_untold),
         }
     }
 
@@ -102,7 +118,7 @@ impl Configuration {
     /// True if this node is as the command wants it, or will be.
     fn is_done(&self, effect: &Effect, octets: &[u8]) -> bool {
         match effect {
-            Effect::Set(name) => self.has(name, octets),
+            Effect::Set(name) | Effect::Replace { name, .. } => self.has(name, octets),
             Effect::Unset(name) => !self.pieces.contains_key(name),
             Effect::ClearCredentials => self.pieces.keys().all(|name| name.class != Class::Credential),
         }
@@ -111,15 +127,16 @@ impl Configuration {
     /// True if the command would change nothing that all nodes have.
     fn is_known(&self, effect: &Effect, octets: &[u8]) -> bool {
         let is_untold = |name: &PieceName| self.pieces.get(name).is_some_and(|piece| piece.is_untold);
-        let told = !matches!(effect, Effect::Set(name) if is_untold(name));
+        let told = !matches!(effect, Effect::Set(name) | Effect::Replace { name, .. } if is_untold(name));
         told && self.untold.is_empty() && self.under_way.is_empty() && self.is_done(effect, octets)
     }
 }
 
 impl Member {
-    /// The command by which a piece of the configuration is here, if it is.
-    pub fn piece(&self, name: &PieceName) -> Option<&[u8]> {
-        self.configuration.pieces.get(name).map(|piece| piece.octets.octets())
+    /// The command by which a piece of the configuration is here, if it is. It may be one that was
+    /// carried out here and has not been delivered yet.
+    pub fn last_command(&self, name: &PieceName) -> Option<LastCommand<'_>> {
+        self.configuration.last_command(name)
     }
 
     /// The host has carried out a command that changes its configuration. Returns true if the other
@@ -135,6 +152,23 @@ impl Member {
 }
 
 impl Configuration {
+    /// See [`Member::last_command`].
+    fn last_command(&self, name: &PieceName) -> Option<LastCommand<'_>> {
+        for UnderWay { effect, octets, .. } in self.under_way.values().rev() {
+            let octets = octets.octets();
+            match effect {
+                Effect::Set(found) | Effect::Replace { name: found, .. } if found == name => {
+                    return Some(LastCommand { octets, digest: self.key.hash(octets) });
+                }
+                Effect::Unset(found) if found == name => return None,
+                Effect::ClearCredentials if name.class == Class::Credential => return None,
+                _ => {}
+            }
+        }
+        let piece = self.pieces.get(name)?;
+        Some(LastCommand { octets: piece.octets.octets(), digest: piece.digest })
+    }
+
     /// See [`Member::configure`].
     fn carried_out(
         &mut self,
@@ -153,8 +187,12 @@ impl Configuration {
             self.configuration_changed(now);
             return false;
         }
-        let asked = self.asked;
-        self.under_way.insert(job, asked);
+        let effect = match effect {
+            Effect::Replace { name, .. } if core.view.version < REPLACEMENTS => Effect::Set(name),
+            effect => effect,
+        };
+        let under_way = UnderWay { asked: self.asked, effect: effect.clone(), octets: octets.clone() };
+        self.under_way.insert(job, under_way);
         core.publish(vec![Op::Configure(Box::new(Configure { job, effect, octets }))]);
         true
     }
@@ -195,19 +233,61 @@ impl Configuration {
         self.begin_manifests(core, now);
     }
 
-    /// An operator's command has been delivered.
+    /// An operator's command has been delivered. `is_joining`: a node of the view is being brought
+    /// up to date.
     pub(in crate::member) fn configured(
         &mut self,
         core: &mut Core,
         now: Time,
         from: NodeId,
-        configure: Configure,
+        mut configure: Configure,
+        is_joining: bool,
     ) {
+        if let Effect::Replace { name, of } = configure.effect {
+            if is_joining || self.is_outdated(&name, of) {
+                return self.outdated(core, from, configure.job, name);
+            }
+            configure.effect = Effect::Set(name);
+        }
+        self.carry_out(core, now, from, configure);
+    }
+
+    /// True if a replacement of the command with this digest comes too late. All nodes agree, except
+    /// about a piece that one of them has not told the others: that node publishes the piece later,
+    /// and so sets it on all.
+    fn is_outdated(&self, name: &PieceName, of: u64) -> bool {
+        !self.pieces.get(name).is_some_and(|piece| piece.digest == of && !piece.is_untold)
+    }
+
+    /// A replacement has come too late, or while a node is joining: that node may have received the
+    /// piece from a later time than that of the replacement, and would not judge as the others do.
+    /// The node on which it was carried out goes back to what all have.
+    fn outdated(&mut self, core: &mut Core, from: NodeId, job: u64, name: PieceName) {
+        if from != core.node || self.under_way.remove(&job).is_none() {
+            return;
+        }
+        core.outputs.push_back(MemberOutput::Outdated { job });
+        let what = &name.name;
+        let line = format!(
+            "undoing a change of {what}: another node has loaded it meanwhile, or a node was joining"
+        );
+        core.log(LogLevel::Notice, line);
+        // If the piece is gone, the host has been asked to remove it since.
+        let Some(piece) = self.pieces.get(&name) else { return };
+        self.asked += 1;
+        let octets = Zeroizing::new(piece.octets.octets().to_vec());
+        let effect = Effect::Set(name);
+        core.outputs.push_back(MemberOutput::Configure { from, effect, octets });
+    }
+
+    /// Carries out a command in its place in the order.
+    fn carry_out(&mut self, core: &mut Core, now: Time, from: NodeId, configure: Configure) {
         if let Some(hearing) = &mut self.hearing {
             return hearing.later.push((from, configure));
         }
         let Configure { job, effect, octets } = configure;
         let own = (from == core.node).then(|| self.under_way.remove(&job)).flatten();
+        let own = own.map(|command| command.asked);
         // The command was carried out when it was given and nothing was changed since, or there is
         // nothing to do.
         let is_done = own == Some(self.asked) || own.is_none() && self.is_done(&effect, octets.octets());
@@ -247,7 +327,7 @@ impl Configuration {
         }
         self.configuration_changed(now);
         for (from, configure) in later.into_iter().filter(|_| !planted(Plant::CommandsMissed)) {
-            self.configured(core, now, from, configure);
+            self.carry_out(core, now, from, configure);
         }
     }
 

@@ -142,6 +142,12 @@ pub enum MemberOutput {
         /// The number that [`super::Member::configure`] was given.
         job: u64,
     },
+    /// A command that was carried out here is undone on this node, and has changed nothing on the
+    /// others: see [`Effect::Replace`].
+    Outdated {
+        /// The number that [`super::Member::configure`] was given.
+        job: u64,
+    },
     /// A log line of another node about a task that this node gave it.
     Line {
         /// The number that [`super::Member::ask`] was given.

@@ -38,6 +38,14 @@ pub enum Effect {
     Unset(PieceName),
     /// No credential exists any more.
     ClearCredentials,
+    /// The piece is set if the command that has set it so far has this digest, and otherwise left
+    /// as it is. The command derives from that other one, and must not undo a later one.
+    Replace {
+        /// The piece.
+        name: PieceName,
+        /// Digest of the command that is replaced.
+        of: u64,
+    },
 }
 
 /// A command that changes the configuration of all nodes.

@@ -19,6 +19,8 @@ pub(crate) enum Note {
     Terminated(JobId, u32),
     /// The other nodes have a command that changes the configuration.
     Replicated(JobId),
+    /// A command that changed the configuration is undone: it was outdated.
+    Outdated(JobId),
     /// A command that changes the configuration has come from another node.
     Configure(NodeId, Effect, Zeroizing<Vec<u8>>),
     /// What this command has loaded has to be unloaded.
@@ -120,6 +122,7 @@ impl Gateway {
                 self.notes.push_back(Note::Unconfigure(name, octets))
             }
             MemberOutput::Configured { job } => self.notes.push_back(Note::Replicated(JobId(job))),
+            MemberOutput::Outdated { job } => self.notes.push_back(Note::Outdated(JobId(job))),
             MemberOutput::Initiated { job, outcome } => {
                 let result = match outcome {
                     InitiationOutcome::Up => Ok(()),

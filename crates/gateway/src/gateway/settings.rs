@@ -9,18 +9,18 @@ use crate::remote_sas::piece_name;
 use testudo_ike::config::Connection;
 use testudo_ike::endpoint::Endpoint;
 use testudo_ike::output::LogLevel;
-use testudo_vici::control::{ConfigItem, SetPolicy};
+use testudo_vici::control::{ConfigItem, LoadedBy, SetPolicy};
 use zeroize::Zeroizing;
 
 impl Gateway {
-    /// On a node of a cluster: the command by which all nodes have the connection of that policy.
-    pub(crate) fn command_of_cluster(&self, request: &SetPolicy) -> Result<Option<Zeroizing<Vec<u8>>>> {
+    /// On a node of a cluster: the command that has loaded the connection of that policy.
+    pub(crate) fn command_of_cluster(&self, request: &SetPolicy) -> Result<Option<LoadedBy>> {
         let Ike::Member(member) = &self.endpoint else { return Ok(None) };
         let SetPolicy { child, ike, install } = request;
         let name = self.connection_of(child, ike.as_deref(), *install)?.name;
-        let piece = member.piece(&piece_name(ConfigItem::connection(&name)));
-        let octets = piece.map(|octets| Zeroizing::new(octets.to_vec()));
-        octets.map(Some).ok_or(Error::UnknownConnection(name))
+        let last = member.last_command(&piece_name(ConfigItem::connection(&name)));
+        let last = last.ok_or(Error::UnknownConnection(name))?;
+        Ok(Some(LoadedBy { command: Zeroizing::new(last.octets.to_vec()), digest: last.digest }))
     }
 
     /// `swanctl --install` and `--uninstall`, of a gateway that stands alone.

@@ -101,6 +101,11 @@ impl Jobs {
         self.take(id, message)
     }
 
+    pub(super) fn refuse_replication(&mut self, id: JobId) -> Option<Done> {
+        let Kind::Replicate { .. } = &self.jobs.get(&id)?.pending.kind else { return None };
+        self.take(id, replication::outdated())
+    }
+
     pub(super) fn next_deadline(&self) -> Option<Time> {
         self.jobs.values().filter_map(|job| job.deadline).min()
     }

@@ -3,31 +3,44 @@
 //! others as if an operator had loaded it so.
 
 use super::commands;
-use super::replication::{read, section_name};
-use crate::control::Control;
+use super::replication::read;
+use crate::control::{Control, LoadedBy, SetPolicy};
 use crate::error::CommandError;
 use crate::message::{Element, Message};
+use crate::schema;
 use crate::session::Request;
 use testudo_ike::config::StartAction;
 
 const KEY: &str = "start_action";
 
+/// A command that loads a connection with another `start_action`.
+pub(super) struct Replacement {
+    pub(super) request: Request,
+    /// Digest of the command from which it derives.
+    pub(super) of: u64,
+}
+
 /// The command that a node of a cluster carries out in the place of this one. `None`: this one
 /// itself. The error is what the client is told.
-pub(super) fn replaced(request: &Request, control: &dyn Control) -> Result<Option<Request>, CommandError> {
+pub(super) fn replaced(
+    request: &Request,
+    control: &dyn Control,
+) -> Result<Option<Replacement>, CommandError> {
     if !["install", "uninstall"].contains(&request.name.as_str()) {
         return Ok(None);
     }
     let wanted = commands::policy_wanted(request)?;
-    let Some(loaded) = control.command_behind(&wanted)? else { return Ok(None) };
-    let (name, message) = read(&loaded)?;
-    let connection = section_name(&message).unwrap_or_default();
-    let children = control.connection(&connection).map(|found| found.children.as_slice()).unwrap_or_default();
-    let child = children.iter().find(|child| child.name == wanted.child);
-    let unknown = || CommandError::new(format!("connection {connection} has no child {}", wanted.child));
-    let action = child.ok_or_else(unknown)?.start_action.with_trap(wanted.install);
-    let message = with_action(message, &[&connection, "children", &wanted.child], name_of(action));
-    Ok(Some(Request { id: request.id, name, message }))
+    let Some(LoadedBy { command, digest }) = control.command_behind(&wanted)? else { return Ok(None) };
+    let (name, message) = read(&command)?;
+    let SetPolicy { child, install, .. } = &wanted;
+    // Not the connection as it is loaded: another node may have loaded that, before this command.
+    let loaded = schema::connection(&message, control.policy())?;
+    let found = loaded.children.iter().find(|found| found.name == *child);
+    let unknown = || CommandError::new(format!("connection {} has no child {child}", loaded.name));
+    let before = found.ok_or_else(unknown)?.start_action;
+    let action = name_of(before.with_trap(*install));
+    let message = with_action(message, &[&loaded.name, "children", child], action);
+    Ok(Some(Replacement { request: Request { id: request.id, name, message }, of: digest }))
 }
 
 /// The same message with that action in the section at the end of the path.

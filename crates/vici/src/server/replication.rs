@@ -15,11 +15,22 @@ use zeroize::Zeroizing;
 /// How long a client waits until the other nodes have the command.
 const REPLICATION_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Passes an executed command to the other nodes, if there are any and it concerns them.
-pub(super) fn replicate(request: &Request, job: JobId, answer: Answer, control: &mut dyn Control) -> Answer {
+/// Passes an executed command to the other nodes, if there are any and it concerns them. `of`: the
+/// digest of the command that it replaces, and from which it derives.
+pub(super) fn replicate(
+    request: &Request,
+    of: Option<u64>,
+    job: JobId,
+    answer: Answer,
+    control: &mut dyn Control,
+) -> Answer {
     let Answer::Now(message) = answer else { return answer };
     let succeeded = message.text("success") == Some("yes");
     let Some(change) = succeeded.then(|| change(request)).flatten() else { return Answer::Now(message) };
+    let change = match (change, of) {
+        (ConfigChange::Set(item), Some(of)) => ConfigChange::Replace { item, of },
+        (change, _) => change,
+    };
     let Ok(octets) = written(request) else { return Answer::Now(message) };
     if !control.replicate(job, change, octets) {
         return Answer::Now(message);
@@ -40,6 +51,15 @@ pub(super) fn not_replicated() -> Message {
     commands::failed(format!(
         "done on this node; the other nodes have not received it within {seconds} seconds, and will receive it when there is a quorum"
     ))
+}
+
+/// The answer to a client whose command came too late.
+pub(super) fn outdated() -> Message {
+    commands::failed(
+        "not done on any node: another node has loaded the connection meanwhile, \
+         or a node was joining the cluster; repeat the command"
+            .to_owned(),
+    )
 }
 
 fn written(request: &Request) -> Result<Zeroizing<Vec<u8>>, crate::Error> {
@@ -155,6 +175,6 @@ fn change(request: &Request) -> Option<ConfigChange> {
 }
 
 /// What a command that loads something names.
-pub(super) fn section_name(message: &Message) -> Option<String> {
+fn section_name(message: &Message) -> Option<String> {
     message.elements().first().map(|element| element.name().to_owned())
 }

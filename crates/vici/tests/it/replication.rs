@@ -141,7 +141,12 @@ fn a_policy_is_installed_on_all_nodes_by_loading_its_connection_otherwise() {
     let mut request = |rig: &mut Rig, name: &str, arguments: Message| {
         rig.send(&Packet::CmdRequest(name.into(), arguments)).unwrap();
         for (job, change, octets) in rig.gateway.replicated[carried_out..].iter().cloned() {
-            assert_eq!(change, ConfigChange::Set(item(ConfigItemKind::Connection, "connection gw")));
+            let item = item(ConfigItemKind::Connection, "connection gw");
+            let expected = match name {
+                "load-conn" => ConfigChange::Set(item),
+                _ => ConfigChange::Replace { item, of: carried_out as u64 - 1 },
+            };
+            assert_eq!(change, expected);
             carry_out(&octets, &mut other).unwrap();
             rig.server.finish_replication(job);
         }
@@ -159,6 +164,24 @@ fn a_policy_is_installed_on_all_nodes_by_loading_its_connection_otherwise() {
     assert_eq!(request(&mut rig, "install", child("absent")), (false, StartAction::None, 3));
     assert_eq!(rig.gateway.refusals, ["install: no connection has a child of that name"]);
     assert_eq!(rig.gateway.policies, []);
+}
+
+#[test]
+fn a_policy_is_not_installed_over_a_load_that_has_come_first() {
+    let mut rig = Rig::new();
+    rig.gateway.replicates = true;
+    rig.send(&Packet::CmdRequest("load-conn".into(), load_conn("gw"))).unwrap();
+    rig.server.finish_replication(rig.gateway.replicated[0].0);
+    rig.receive();
+    // Another node's load came before, and will be replaced by this node's.
+    rig.gateway.connections[0].children[0].start_action = StartAction::Start;
+    rig.send(&command("install", &[("child", "net")])).unwrap();
+    assert_eq!(rig.gateway.connections[0].children[0].start_action, StartAction::Trap);
+    rig.server.refuse_replication(rig.gateway.replicated[1].0);
+    let packets = rig.receive();
+    let [Packet::CmdResponse(answer)] = packets.as_slice() else { panic!("{packets:?}") };
+    assert_eq!(answer.text("success"), Some("no"));
+    assert!(answer.text("errmsg").unwrap().starts_with("not done on any node"), "{answer:?}");
 }
 
 #[test]

@@ -78,6 +78,7 @@ impl Node {
             | MemberOutput::Configure { .. }
             | MemberOutput::Unconfigure { .. }
             | MemberOutput::Configured { .. }
+            | MemberOutput::Outdated { .. }
             | MemberOutput::Line { .. }
             | MemberOutput::Initiated { .. }
             | MemberOutput::RemoteEvent(_)

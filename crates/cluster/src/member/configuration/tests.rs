@@ -1,3 +1,5 @@
+mod replacements;
+
 use super::*;
 use crate::engine::{EngineEvent, RingId, View};
 use crate::group::{ClusterKey, Durable, GroupConfig};
@@ -19,6 +21,7 @@ struct Cluster {
     /// The changes of the configuration that each member asked its host for.
     asked: BTreeMap<NodeId, Vec<String>>,
     configured: Vec<(NodeId, u64)>,
+    outdated: Vec<(NodeId, u64)>,
     /// Multicasts that are not delivered yet.
     order: VecDeque<(NodeId, Vec<u8>)>,
     seq: u64,
@@ -34,6 +37,7 @@ impl Cluster {
             here: Vec::new(),
             asked: BTreeMap::new(),
             configured: Vec::new(),
+            outdated: Vec::new(),
             order: VecDeque::new(),
             seq: 1,
             replicates: true,
@@ -132,6 +136,7 @@ impl Cluster {
                 }
                 MemberOutput::Unconfigure { octets, .. } => asked.push(format!("not {}", text(&octets))),
                 MemberOutput::Configured { job } => self.configured.push((node, job)),
+                MemberOutput::Outdated { job } => self.outdated.push((node, job)),
                 _ => {}
             }
         }

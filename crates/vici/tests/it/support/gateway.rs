@@ -17,8 +17,8 @@ use testudo_vici::CommandError;
 use testudo_vici::children::ChildReport;
 use testudo_vici::cluster::ClusterReport;
 use testudo_vici::control::{
-    ConfigChange, ConfigItem, Control, Drain, Initiate, JobId, Rekey, Selection, SetPolicy, Stats, Terminate,
-    Version,
+    ConfigChange, ConfigItem, Control, Drain, Initiate, JobId, LoadedBy, Rekey, Selection, SetPolicy, Stats,
+    Terminate, Version,
 };
 use testudo_vici::counters::{Counters, PortCounters, PortStatus, WorkerCounters};
 use testudo_vici::schema::Policy;
@@ -200,16 +200,25 @@ impl Control for Gateway {
         Ok(())
     }
 
-    fn command_behind(&self, request: &SetPolicy) -> Result<Option<Zeroizing<Vec<u8>>>, CommandError> {
+    /// The digest is how many commands the gateway has replicated before.
+    fn command_behind(&self, request: &SetPolicy) -> Result<Option<LoadedBy>, CommandError> {
         if !self.replicates {
             return Ok(None);
         }
         let has_child = |found: &&Connection| found.children.iter().any(|child| child.name == request.child);
         let found = self.connections.iter().find(has_child);
         let found = found.ok_or_else(|| CommandError::new("no connection has a child of that name"))?;
-        let item = ConfigChange::Set(ConfigItem::connection(&found.name));
-        let last = self.replicated.iter().rev().find(|(_, change, _)| *change == item);
-        Ok(last.map(|(_, _, octets)| Zeroizing::new(octets.clone())))
+        let connection = ConfigItem::connection(&found.name);
+        let is_of_it = |change: &ConfigChange| match change {
+            ConfigChange::Set(item) | ConfigChange::Replace { item, .. } => *item == connection,
+            _ => false,
+        };
+        let digest = self.replicated.iter().rposition(|(_, change, _)| is_of_it(change));
+        let loaded = |digest: usize| {
+            let command = Zeroizing::new(self.replicated[digest].2.clone());
+            LoadedBy { command, digest: digest as u64 }
+        };
+        Ok(digest.map(loaded))
     }
 
     fn reload_settings(&mut self) -> Result<(), CommandError> {
