@@ -26,7 +26,7 @@ impl Endpoint {
         else {
             return Ok(());
         };
-        self.env.starts.keep(&loaded);
+        self.env.starts.keep(before.as_deref(), &loaded);
         if let Some(made_by) = made_by.filter(|made_by| *made_by != loaded) {
             follow_change(&mut self.env, now, &made_by, &loaded);
         }

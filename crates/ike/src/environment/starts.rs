@@ -113,8 +113,10 @@ impl Starts {
         self.trapped.contains(&(connection.to_owned(), child.to_owned()))
     }
 
-    /// Forgets the starts and traps that the connection does not want any more, and its restarts.
-    pub(crate) fn keep(&mut self, connection: &Connection) {
+    /// Forgets the starts and traps that the connection does not want any more, and its restarts. A
+    /// child whose `start_action` trapped before and does not now has lost the trap of its other
+    /// actions too, as by [`Starts::untrap`].
+    pub(crate) fn keep(&mut self, before: Option<&Connection>, connection: &Connection) {
         let wanted = |name: &str, wanted: &dyn Fn(&Child) -> bool| {
             let child = connection.child(name).filter(|child| child.mode.is_negotiated());
             child.is_some_and(wanted)
@@ -122,8 +124,15 @@ impl Starts {
         let started = |child: &Child| {
             [child.start_action, child.dpd_action, child.close_action].iter().any(|action| action.starts())
         };
-        let trapped =
-            |child: &Child| [child.dpd_action, child.close_action].iter().any(|action| action.traps());
+        let trapped_before = |child: &Child| {
+            before
+                .and_then(|before| before.child(&child.name))
+                .is_some_and(|child| child.start_action.traps())
+        };
+        let trapped = |child: &Child| {
+            let is_untrapped = trapped_before(child) && !child.start_action.traps();
+            !is_untrapped && [child.dpd_action, child.close_action].iter().any(|action| action.traps())
+        };
         self.forget_those(&connection.name, |child| (!wanted(child, &started), !wanted(child, &trapped)));
     }
 

@@ -38,6 +38,13 @@ pub(super) fn replaced(
     let found = loaded.children.iter().find(|found| found.name == *child);
     let unknown = || CommandError::new(format!("connection {} has no child {child}", loaded.name));
     let before = found.ok_or_else(unknown)?.start_action;
+    if !install && !before.traps() {
+        // Such a trap is not a part of the configuration, which alone reaches all nodes.
+        return Err(CommandError::new(format!(
+            "child {child} has no trap by start_action; one by dpd_action or close_action stands until connection {} is loaded without that",
+            loaded.name
+        )));
+    }
     let action = name_of(before.with_trap(*install));
     let message = with_action(message, &[&loaded.name, "children", child], action);
     Ok(Some(Replacement { request: Request { id: request.id, name, message }, of: digest }))

@@ -163,6 +163,10 @@ fn a_policy_is_installed_on_all_nodes_by_loading_its_connection_otherwise() {
     assert_eq!(request(&mut rig, "uninstall", child("net")), (true, StartAction::None, 3));
     assert_eq!(request(&mut rig, "install", child("absent")), (false, StartAction::None, 3));
     assert_eq!(rig.gateway.refusals, ["install: no connection has a child of that name"]);
+    // A trap that its `dpd_action` has set is not a part of the configuration.
+    assert_eq!(request(&mut rig, "uninstall", child("net")), (false, StartAction::None, 3));
+    let refused = rig.request("uninstall", child("net"));
+    assert!(refused.text("errmsg").unwrap().contains("no trap by start_action"), "{refused:?}");
     assert_eq!(rig.gateway.policies, []);
 }
 

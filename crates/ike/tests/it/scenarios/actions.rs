@@ -113,6 +113,26 @@ fn trap_and_start_do_both() {
     assert!(world.hosts[0].endpoint.is_trapped("site", "net"));
 }
 
+/// A lost child that also waits for a packet by its `dpd_action` or `close_action`: a load that
+/// turns the trap of its `start_action` off untraps it, and another load does not.
+#[test]
+fn a_load_that_turns_the_trap_off_untraps_a_lost_child() {
+    for before in [StartAction::Trap, StartAction::None] {
+        let mut world = tunnel(|child| {
+            (child.start_action, child.dpd_action) = (before, StartAction::Trap);
+        });
+        away(&mut world, 1000);
+        assert!(world.hosts[0].endpoint.is_trapped("site", "net"));
+        let mut connection = world.hosts[0].endpoint.connections().next().unwrap().clone();
+        connection.children[0].start_action = StartAction::None;
+        connection.dpd_delay = Duration::from_secs(40);
+        let now = world.now;
+        world.hosts[0].endpoint.load_connection(now, connection).unwrap();
+        let is_trapped = world.hosts[0].endpoint.is_trapped("site", "net");
+        assert_eq!(is_trapped, before == StartAction::None, "{before:?}");
+    }
+}
+
 #[test]
 fn an_action_needs_somebody_to_initiate_to() {
     let mut world = tunnel(|_| {});
