@@ -25,8 +25,8 @@ use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 /// The update versions that this build supports. The nodes of a view use the highest version that
 /// all of them support, so that nodes can be upgraded one by one. 15 ends with [`Op::Resynced`]. 17
 /// has no new operation: a node of that version is brought up to date beside the engine. 18 has
-/// more in the states of IKE SAs: see [`states`]. 19 brought [`Op::LineRate`]. 20 again has more in the
-/// states of IKE SAs. 21 brought [`Effect::Replace`].
+/// more in the states of IKE SAs: see [`states`]. 19 brought [`Op::LineRate`]. 20 again has more in
+/// the states of IKE SAs. 21 brought [`Effect::Replace`].
 pub(crate) const OLDEST: u8 = 15;
 pub(crate) const NEWEST: u8 = 21;
 /// The version that brought [`Op::Configure`] and all operations after it, and RFC 6311 in the

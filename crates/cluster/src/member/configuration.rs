@@ -252,9 +252,9 @@ impl Configuration {
         self.carry_out(core, now, from, configure);
     }
 
-    /// True if a replacement of the command with this digest comes too late. All nodes agree, except
-    /// about a piece that one of them has not told the others: that node publishes the piece later,
-    /// and so sets it on all.
+    /// True if a replacement of the command with this digest comes too late. All nodes agree,
+    /// except about a piece that one of them has not told the others: that node publishes the piece
+    /// later, and so sets it on all.
     fn is_outdated(&self, name: &PieceName, of: u64) -> bool {
         !self.pieces.get(name).is_some_and(|piece| piece.digest == of && !piece.is_untold)
     }
