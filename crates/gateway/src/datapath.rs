@@ -3,7 +3,8 @@
 //! Order is everything here. At the start, shutting comes first: prefixes that an earlier run
 //! protected stay in the filter and in the routes until a connection claims them, an operator lets
 //! them go, or `--cleanup` takes them away. A policy reaches the filter and the routes before any
-//! worker hears of it, and leaves them after.
+//! worker hears of it, and leaves them after. A prefix that stays shut without a policy opens in
+//! the filter and in the routes first, and then at the workers.
 
 mod barrier;
 mod checksums;
@@ -242,7 +243,15 @@ impl DataPath {
         let outbound = self.sas.take_waiting();
         self.queue(outbound);
         self.send(Command::SetSpd(spd));
-        if change == Change::Protection { self.guard.release() } else { Ok(()) }
+        if change == Change::Protection {
+            self.guard.release()?;
+            // The workers open a prefix last: if filter or routes fail to, it stays shut.
+            if policies.open_released() {
+                let spd = Arc::new(policies.spd()?.clone());
+                self.send(Command::SetSpd(spd));
+            }
+        }
+        Ok(())
     }
 
     /// Makes places at the workers for policies with numbers below `numbers`.

@@ -79,6 +79,8 @@ pub(crate) struct Policies {
     loaded: u64,
     /// What the SPD holds back although no policy is about it.
     shut: BTreeSet<Prefix>,
+    /// The part of it that stays shut no more, and that filter and routes may still hold back.
+    released: BTreeSet<Prefix>,
 }
 
 /// A Child SA that needs a policy.
@@ -366,15 +368,32 @@ impl Policies {
     }
 
     /// Has the SPD hold a prefix back that stays shut, so that the worker lets nothing leave for it
-    /// that no policy is about; or no more. Not everything: that names no network
-    /// ([`Outline::take_abandoned`]), and the gateway itself must reach others.
+    /// that no policy is about; or no more, with the next [`Policies::open_released`]. Not
+    /// everything: that names no network ([`Outline::take_abandoned`]), and the gateway itself must
+    /// reach others.
     pub(crate) fn set_shut(&mut self, prefix: &Prefix, is_shut: bool) {
         let Some(range) = prefix::range_of(prefix).filter(|_| !prefix.is_default()) else { return };
-        match is_shut {
-            true if self.shut.insert(*prefix) => self.spd.hold_back(&range),
-            false if self.shut.remove(prefix) => self.spd.let_go(&range),
-            _ => {}
+        if !is_shut {
+            self.released.extend(self.shut.get(prefix));
+            return;
         }
+        self.released.remove(prefix);
+        if self.shut.insert(*prefix) {
+            self.spd.hold_back(&range);
+        }
+    }
+
+    /// Filter and routes have opened what stays shut no more: the SPD follows. True if it has
+    /// changed.
+    pub(crate) fn open_released(&mut self) -> bool {
+        let released = std::mem::take(&mut self.released);
+        for prefix in &released {
+            self.shut.remove(prefix);
+            if let Some(range) = prefix::range_of(prefix) {
+                self.spd.let_go(&range);
+            }
+        }
+        !released.is_empty()
     }
 
     /// How the prefixes that filter and routes hold back have changed since the last call.

@@ -234,7 +234,7 @@ impl Spd {
     /// How narrow the narrowest range is that holds back what goes to the packet's remote address,
     /// from wherever it comes: the width of [`SelectorPair`]'s ranges. Those of [`Spd::hold_back`]
     /// count.
-    pub(crate) fn held_back(&self, packet: &PacketSelector) -> Option<u8> {
+    pub fn held_back(&self, packet: &PacketSelector) -> Option<u8> {
         self.index.held_back(packet)
     }
 

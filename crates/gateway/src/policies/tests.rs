@@ -256,3 +256,34 @@ fn a_renewed_child_sa_shares_the_policy_with_the_new_one() {
     assert_eq!(policies.remove(ChildSaId(2)), Some(first), "the last one takes it along");
     assert_eq!(order(&policies), []);
 }
+
+/// What the workers have, beside a tunnel for everything, while filter and routes follow.
+#[test]
+fn a_released_prefix_stays_shut_in_the_spd_until_filter_and_routes_have_opened_it() {
+    let shut: Prefix = "10.9.0.0/16".parse().unwrap();
+    let mut policies = Policies::default();
+    policies.load(&connection(vec![child("all", ChildMode::Tunnel, "10.1.0.0/16", "0.0.0.0/0")]));
+    // Of all addresses, 32 bits are open to the gateway itself; of the prefix, 16 bits are not.
+    let width = |policies: &Policies| {
+        let (local, remote) = ("192.0.2.1".parse().unwrap(), "10.9.0.1".parse().unwrap());
+        let packet = PacketSelector::new(local, remote, Protocol::UDP, None).unwrap();
+        policies.spd().unwrap().held_back(&packet)
+    };
+    policies.set_shut(&shut, true);
+    assert_eq!(width(&policies), Some(16), "at once");
+    policies.set_shut(&shut, false);
+    assert_eq!(width(&policies), Some(16));
+    // Filter and routes have failed to follow, and it was taken back.
+    policies.set_shut(&shut, true);
+    assert!(!policies.open_released());
+    assert_eq!(width(&policies), Some(16));
+    policies.set_shut(&shut, false);
+    // Failing without being taken back changes nothing either.
+    policies.set_shut(&shut, false);
+    assert!(policies.open_released() && !policies.open_released());
+    assert_eq!(width(&policies), Some(32));
+    policies.set_shut(&shut, false);
+    assert!(!policies.open_released(), "it was not shut");
+    policies.set_shut(&shut, true);
+    assert_eq!(width(&policies), Some(16), "again");
+}
