@@ -211,5 +211,10 @@ fn block_state(trial: &Trial, node: u8) {
     let mut files = std::fs::read_dir(&state).unwrap().map(|entry| entry.unwrap().path());
     let is_state = |path: &PathBuf| path.to_string_lossy().contains("/incarnation-");
     let file = files.find(is_state).unwrap();
-    std::fs::create_dir(file.with_extension("new")).unwrap();
+    // The node may be writing right now.
+    wait_until("the name to be free", LIMIT, || {
+        let made = std::fs::create_dir(file.with_extension("new"));
+        Ok(made.map_err(|error| error.to_string()))
+    })
+    .unwrap();
 }
