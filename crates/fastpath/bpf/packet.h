@@ -112,9 +112,9 @@ static __always_inline int walk_extension(struct xdp_md *ctx, struct payload *pa
 }
 
 /*
- * Skips the extension headers of an IPv6 packet, whose length has been checked. In a later fragment,
- * the protocol is that of the first header of the fragmentable part (RFC 8200 4.5). Returns PARSED,
- * or the reason to drop the packet.
+ * Skips the extension headers of an IPv6 packet, whose length has been checked. In a later
+ * fragment, the protocol is that of the first header of the fragmentable part (RFC 8200 4.5).
+ * Returns PARSED, or the reason to drop the packet.
  *
  * A function that the kernel verifies once. Inlined, each number of headers would be one more state
  * in which it verifies all that follows, and loading the filter would take five times as long.

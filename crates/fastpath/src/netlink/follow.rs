@@ -2,8 +2,8 @@
 //!
 //! Neighbours change often, one at a time, and are followed message by message. Any other change
 //! makes the thread read those tables again: the kernel does not announce the IPv4 routes that
-//! vanish with a link or an address, so messages alone are not enough. Both have a [`Pace`] of their
-//! own, since packets wait for a neighbour no longer than seconds.
+//! vanish with a link or an address, so messages alone are not enough. Each of the two has its own
+//! [`Pace`], since packets wait for a neighbour no longer than seconds.
 
 use super::connection::{Connection, Messages, receive_from_kernel};
 use super::error::{NetlinkError, Result};

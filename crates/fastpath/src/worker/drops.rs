@@ -44,8 +44,8 @@ testudo_base::reasons! {
         TunWriteFailed = "tun_write_failed",
         /// It came from the kernel and would go back to it unchanged.
         TunLoop = "tun_loop",
-        /// The kernel sent it without a source address: a multicast listener report of the TUN, which
-        /// has no other host (RFC 4291 §2.5.2).
+        /// The kernel sent it without a source address: a multicast listener report of the TUN,
+        /// which has no other host (RFC 4291 §2.5.2).
         NoSource = "no_source",
         /// The kernel left a checksum or segmentation to do that the packet's octets do not allow.
         BadOffload = "bad_offload",

@@ -125,7 +125,7 @@ impl World {
     }
 }
 
-/// Node 1 was fresh in a view that began nowhere else. It forgot what was stable in the view before,
+/// Node 1 was fresh in a view that began nowhere else. It forgot what was stable in the one before,
 /// and node 2 was never in that one.
 #[test]
 fn who_was_fresh_in_a_void_view_knows_in_which_view_it_was_before() {

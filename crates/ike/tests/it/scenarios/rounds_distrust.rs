@@ -79,7 +79,7 @@ fn by_ca(rounds: Rounds) -> World {
 
 #[test]
 fn an_ike_sa_does_not_outlive_the_ca_of_an_earlier_round() {
-    // What the initiator proves, what the responder does, and who trusts the CA of an earlier round.
+    // What the initiator proves, what the responder does, and who trusts an earlier round's CA.
     let cases: [(Rounds, usize); 5] = [
         ([&[MOON_BY_CA, ALICE], &[SUN]], 1),
         ([&[MOON_BY_CA, Key("alice", "moon-rsa")], &[SUN, BOB]], 1),
