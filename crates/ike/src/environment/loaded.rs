@@ -145,8 +145,9 @@ impl Loaded {
     }
 
     /// The shared keys by which a peer has proved itself in the rounds before the last, `None` for
-    /// those that are gone. A state from an older build does not say who the peer was in these
-    /// rounds. Then the names in the connection count, and a round without a name is left out.
+    /// those that are gone. A state from an older build does not say who the two were in these
+    /// rounds. Then the names in the connection count, and a round in which one of them has no name
+    /// there is left out: its address may have been another one.
     pub(crate) fn earlier_keys<'a>(
         &'a self,
         connection: &'a Connection,
@@ -158,8 +159,8 @@ impl Loaded {
             if let Some(EarlierRound { local, remote, .. }) = known {
                 return Some(self.secrets.find(Some(local), Some(remote)));
             }
-            let (local, name) = (local_identity(connection.local_beside(number), sa.path), remote.name()?);
-            Some(self.secrets.find(Some(&local), Some(name)))
+            let (local, remote) = (connection.local_beside(number).identity()?, remote.name()?);
+            Some(self.secrets.find(Some(&local), Some(remote)))
         })
     }
 

@@ -4,9 +4,10 @@
 use crate::pki::cert;
 use crate::scenarios::common::World;
 use crate::scenarios::common::build::secret;
+use crate::scenarios::common::network::Nat;
 use crate::scenarios::rounds::Round::{Cert, Key};
 use crate::scenarios::rounds::{ALICE, BOB, MOON, Rounds, SUN, pair};
-use testudo_ike::config::{Connection, IkeLifetime};
+use testudo_ike::config::{Connection, Identity, IkeLifetime, SecretKind, SharedSecret};
 use testudo_ike::endpoint::SnapshotVersion;
 
 /// Host 0 renews the keys of the IKE SA several times before host 1's end of it.
@@ -136,5 +137,52 @@ fn a_state_for_older_builds_says_nothing_of_the_ca_of_an_earlier_round() {
         endpoint.credentials_mut().unload_certificate(&cert("root"));
         world.run_secs(1500);
         assert_eq!(left(&world), expected, "{version:?}: {:#?}", world.hosts[1].log());
+    }
+}
+
+/// Host 1 has no name but its address, to which its only shared key belongs, and gets another one.
+#[test]
+fn an_address_that_has_changed_does_not_make_the_key_of_an_earlier_round_void() {
+    let named_by_address = || Identity::Addr("192.0.2.2".parse().unwrap());
+    for version in [SnapshotVersion::V28, SnapshotVersion::NEWEST] {
+        let mut world = pair([&[MOON, ALICE], &[SUN]], |index, connection| {
+            renewed_by_host_0(1 - index, connection);
+            match index {
+                0 => connection.remote.id = Some(named_by_address()),
+                _ => connection.local.id = None,
+            }
+            if index == 1 {
+                (connection.local_addrs, connection.remote_addrs) = (vec![], vec![]);
+            }
+        });
+        world.network.nat = Some(Nat::new("192.0.2.1", "198.51.100.7"));
+        for host in &mut world.hosts {
+            host.endpoint.secrets_mut().clear();
+            let (name, owners) = ("by address".to_owned(), vec![named_by_address()]);
+            host.endpoint.load_secret(SharedSecret {
+                name,
+                kind: SecretKind::Ike,
+                owners,
+                secret: vec![7; 32],
+            });
+        }
+        world.establish();
+        let (now, endpoint) = (world.now, &mut world.hosts[1].endpoint);
+        let id = endpoint.sas().next().unwrap().id;
+        endpoint.replication_mut().export_as(version);
+        let state = endpoint.export_sa(now, id).unwrap();
+        endpoint.replication_mut().export_as(SnapshotVersion::NEWEST);
+        endpoint.import_sa(now, &state).unwrap();
+        // From now on what host 0 sends comes to the new address.
+        world.hosts[1].addr = "192.0.2.9".parse().unwrap();
+        let from = world.hosts[1].sas()[0].remote.to_string();
+        world.hosts[0].endpoint.initiate(now, Some("site"), "net").unwrap();
+        world.settle(0);
+        let request = world.hosts[0].sent.last().unwrap().1.clone();
+        world.forge(&from, "192.0.2.9:4500", &request);
+        world.run_secs(1);
+        assert_eq!(world.hosts[1].sas()[0].local.ip(), world.hosts[1].addr);
+        world.run_secs(1500);
+        assert_eq!(left(&world), 2, "{version:?}: {:#?}", world.hosts[1].log());
     }
 }
