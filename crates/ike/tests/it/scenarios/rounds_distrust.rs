@@ -173,14 +173,17 @@ fn an_address_that_has_changed_does_not_make_the_key_of_an_earlier_round_void() 
         let state = endpoint.export_sa(now, id).unwrap();
         endpoint.replication_mut().export_as(SnapshotVersion::NEWEST);
         endpoint.import_sa(now, &state).unwrap();
-        // From now on what host 0 sends comes to the new address.
+        // What host 0 sends comes to the new address: a new Child SA, and the delete of the old one.
         world.hosts[1].addr = "192.0.2.9".parse().unwrap();
         let from = world.hosts[1].sas()[0].remote.to_string();
-        world.hosts[0].endpoint.initiate(now, Some("site"), "net").unwrap();
+        let child = world.hosts[0].sas()[0].children[0].id;
+        assert!(world.hosts[0].endpoint.rekey_child(now, child));
         world.settle(0);
-        let request = world.hosts[0].sent.last().unwrap().1.clone();
-        world.forge(&from, "192.0.2.9:4500", &request);
-        world.run_secs(1);
+        for _ in 0..2 {
+            let request = world.hosts[0].sent.last().unwrap().1.clone();
+            world.forge(&from, "192.0.2.9:4500", &request);
+            world.run_secs(1);
+        }
         assert_eq!(world.hosts[1].sas()[0].local.ip(), world.hosts[1].addr);
         world.run_secs(1500);
         assert_eq!(left(&world), 2, "{version:?}: {:#?}", world.hosts[1].log());
