@@ -297,6 +297,9 @@ impl Node {
         match output {
             GroupOutput::View(start) => {
                 self.in_view = start.view.quorate;
+                if start.reset {
+                    self.updates.clear();
+                }
                 self.views.push(start);
             }
             GroupOutput::NoView => self.in_view = false,

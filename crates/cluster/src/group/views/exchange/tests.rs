@@ -172,6 +172,28 @@ fn behind_a_void_view_is_the_view_that_its_members_were_in_before() {
     assert_eq!(among(Some(forgotten(void)), &forgets), Ok((vec![1, 2, 3], true)), "none is left");
 }
 
+/// Node 3 has begun a void view and forgotten what it began before. It alone cannot have made
+/// anything stable.
+#[test]
+fn a_node_that_has_forgotten_makes_a_majority_that_remembers_no_less_current() {
+    let (holder, void) = (status(held(4, 7, 2)), begun(6, &[1, 2, 3]));
+    let among = |numbers: &[u32]| {
+        let members: Vec<NodeId> = numbers.iter().copied().map(node).collect();
+        let view = View { ring: RingId { seq: 9, node: 1 }, members: members.clone(), quorate: true };
+        let mut exchange = Exchange::new(view, NODES);
+        for member in members {
+            let heard = match member.get() {
+                3 => Heard { past: Some(Past::new(&void)), ..heard(forgotten(void)) },
+                _ => heard(holder.clone()),
+            };
+            exchange.insert(member, Some(heard));
+        }
+        told(exchange.outcome().unwrap())
+    };
+    assert_eq!(among(&[1, 2, 3]), Ok((vec![1, 2], false)));
+    assert_eq!(among(&[1, 3]), Err(vec![2]), "nodes 2 and 3 may have gone on together");
+}
+
 #[test]
 fn who_holds_a_view_that_began_at_some_only_is_current_if_it_is_here() {
     let later = in_view(begun(5, &[1, 2, 3]));
