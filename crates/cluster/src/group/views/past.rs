@@ -56,7 +56,9 @@ impl Past {
         self.views.first().unwrap_or(last)
     }
 
-    /// True if the node knows that it has never begun that view, or that the view is void.
+    /// True if the node knows that it has never begun that view, or that the view is void. It says
+    /// so of no view before the first that it remembers, even if it knows of none: it may have had
+    /// a disk that is lost, and have begun any view with that.
     pub(in crate::group) fn never_began(&self, last: &Begun, view: &Begun) -> bool {
         last.is_any() && self.first(last) < view && last != view && !self.views.contains(view)
     }
@@ -98,6 +100,16 @@ mod tests {
         let new = Past::new(&Begun::default());
         assert!(!new.is_silent_after(&Begun::default(), &view(3)), "there was none");
         assert!(!new.never_began(&Begun::default(), &view(3)), "the disk may be a new one");
+    }
+
+    #[test]
+    fn a_node_with_a_new_disk_denies_nothing_before_the_first_view_that_it_remembers() {
+        let mut past = Past::new(&Begun::default());
+        past.begin(Begun::default(), &[]);
+        past.begin(view(4), &[view(4)]);
+        let never: Vec<u64> = (1..=6).filter(|epoch| past.never_began(&view(5), &view(*epoch))).collect();
+        assert_eq!(never, [6], "not even the void view, although it is not remembered");
+        assert!(!past.is_silent_after(&view(5), &view(3)), "nobody waits for what it may have begun");
     }
 
     #[test]
