@@ -173,7 +173,7 @@ fn an_address_that_has_changed_does_not_make_the_key_of_an_earlier_round_void() 
         let state = endpoint.export_sa(now, id).unwrap();
         endpoint.replication_mut().export_as(SnapshotVersion::NEWEST);
         endpoint.import_sa(now, &state).unwrap();
-        // What host 0 sends comes to the new address: a new Child SA, and the delete of the old one.
+        // What host 0 sends comes to the new address: a new Child SA, and the delete of the old.
         world.hosts[1].addr = "192.0.2.9".parse().unwrap();
         let from = world.hosts[1].sas()[0].remote.to_string();
         let child = world.hosts[0].sas()[0].children[0].id;
