@@ -1,6 +1,7 @@
 //! Prefixes that stay shut although no connection asks for it: their list, and the release of one.
 
 use super::Gateway;
+use crate::datapath::DataPath;
 use crate::error::{Error, Result};
 use crate::prefix::exact;
 use std::collections::BTreeSet;
@@ -66,23 +67,13 @@ impl Gateway {
             return self.open_own_side(prefix, by);
         }
         let Some(gone) = self.data.let_go(&prefix) else { return Err(Error::NoLongerShut(prefix)) };
-        let origin = gone.origin.clone();
-        self.protection_changed = true;
-        let opened = self.apply_policies();
-        if let Err(error) = opened {
-            self.data.take_back(gone);
-            self.protection_changed = true;
-            self.settle();
-            return Err(Error::NotOpened { prefix, source: Box::new(error) });
-        }
-        let who = asker(by);
         let line = format!(
-            "{prefix} is released: its clear traffic passes from now on, as {who} has asked for. It had been shut since {}: {}",
-            origin.since, origin.cause
+            "{prefix} is released: its clear traffic passes from now on, as {} has asked for. It had been shut since {}: {}",
+            asker(by),
+            gone.origin.since,
+            gone.origin.cause
         );
-        self.log(None, None, LogLevel::Warning, line);
-        self.settle();
-        Ok(())
+        self.open_what_was_let_go(prefix, line, |data| data.take_back(gone))
     }
 
     /// Opens the addresses of this host in a prefix that a former tunnel for everything had on our
@@ -91,20 +82,32 @@ impl Gateway {
         let Some(before) = self.data.let_own_side_go(&prefix) else {
             return Err(Error::NoLongerShut(prefix));
         };
-        self.protection_changed = true;
-        if let Err(error) = self.apply_policies() {
-            self.data.take_own_side_back(before);
-            self.protection_changed = true;
-            self.settle();
-            return Err(Error::NotOpened { prefix, source: Box::new(error) });
-        }
         let line = format!(
             "{prefix} is released: what comes in clear to this host's addresses in it passes from now on, as {} has asked for",
             asker(by)
         );
-        self.log(None, None, LogLevel::Warning, line);
+        self.open_what_was_let_go(prefix, line, |data| data.take_own_side_back(before))
+    }
+
+    /// Applies the policies without what was let go, and logs that. `take_back` undoes it if they
+    /// cannot be applied.
+    fn open_what_was_let_go(
+        &mut self,
+        prefix: Prefix,
+        line: String,
+        take_back: impl FnOnce(&mut DataPath),
+    ) -> Result<()> {
+        self.protection_changed = true;
+        let opened = self.apply_policies();
+        match &opened {
+            Ok(()) => self.log(None, None, LogLevel::Warning, line),
+            Err(_) => {
+                take_back(&mut self.data);
+                self.protection_changed = true;
+            }
+        }
         self.settle();
-        Ok(())
+        opened.map_err(|error| Error::NotOpened { prefix, source: Box::new(error) })
     }
 
     /// The connections and SAs that protect all of a prefix.
