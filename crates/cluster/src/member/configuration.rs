@@ -99,10 +99,9 @@ impl Configuration {
 
     fn change(&mut self, effect: &Effect, octets: Secret, is_untold: bool) {
         match effect {
-            Effect::Set(name) => self.set(name.clone(), octets, is_untold),
+            Effect::Set(name) | Effect::Replace { name, .. } => self.set(name.clone(), octets, is_untold),
             Effect::Unset(name) => drop(self.pieces.remove(name)),
             Effect::ClearCredentials => self.pieces.retain(|name, _| name.class != Class::Credential),
-            Effect::Replace { name, .. } => self.set(name.clone(), octets, is_untold),
         }
     }
 

@@ -75,6 +75,16 @@ impl Cluster {
         }
     }
 
+    /// Node 3 begins again and joins the two others; it is not up to date yet.
+    fn has_node_3_join(&mut self) {
+        self.view(&[1, 2]);
+        self.start(3);
+        self.begin(&[1, 2, 3]);
+        while !self.members[&id(3)].core.view.running {
+            assert!(self.step());
+        }
+    }
+
     /// Runs until nothing more happens for two seconds.
     fn settle(&mut self) {
         for _ in 0..400 {
@@ -268,12 +278,7 @@ fn a_command_to_a_node_that_comes_counts() {
     let mut cluster = three();
     cluster.give(1, 1, Effect::Set(connection("a")), "a1");
     cluster.settle();
-    cluster.view(&[1, 2]);
-    cluster.start(3);
-    cluster.begin(&[1, 2, 3]);
-    while !cluster.members[&id(3)].core.view.running {
-        assert!(cluster.step());
-    }
+    cluster.has_node_3_join();
     assert!(cluster.members[&id(3)].configuration.hearing.is_some());
     assert!(cluster.give(3, 7, Effect::Set(connection("a")), "a3"));
     cluster.settle();

@@ -84,12 +84,7 @@ fn a_replacement_waits_until_all_nodes_are_up_to_date() {
     let mut cluster = three();
     cluster.set(1, 1, "a1");
     cluster.settle();
-    cluster.view(&[1, 2]);
-    cluster.start(3);
-    cluster.begin(&[1, 2, 3]);
-    while !cluster.members[&id(3)].core.view.running {
-        assert!(cluster.step());
-    }
+    cluster.has_node_3_join();
     cluster.add(1, 2, "+x");
     cluster.settle();
     cluster.assert_all("a1");
