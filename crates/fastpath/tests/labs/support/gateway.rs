@@ -170,9 +170,9 @@ impl Gateway {
     ) -> Self {
         let allowed = sched_getaffinity(Pid::from_raw(0)).unwrap();
         let cpus: Vec<usize> = (0..CpuSet::count()).filter(|cpu| allowed.is_set(*cpu).unwrap()).collect();
-        let (pool, redirects) = namespace.run(|| {
+        let (members, redirects) = namespace.run(|| {
             let mut redirects = Vec::new();
-            let pool: Vec<_> = (0..queues)
+            let members: Vec<_> = (0..queues)
                 .map(|queue| {
                     let pool = FramePool::new(12 * RING as usize, ChunkSize::K2).unwrap();
                     let ports: Vec<XdpPort> =
@@ -198,9 +198,9 @@ impl Gateway {
                     (WorkerHandle::spawn(worker).unwrap(), pipeline)
                 })
                 .collect();
-            (pool, redirects)
+            (members, redirects)
         });
-        let (workers, pipelines) = pool.into_iter().unzip();
+        let (workers, pipelines) = members.into_iter().unzip();
         let redirects = redirects.try_into().unwrap();
         let gateway =
             Self { workers, pipelines, _namespace: namespace, _redirects: redirects, sas: BTreeMap::new() };

@@ -149,10 +149,10 @@ fn an_address_that_has_changed_does_not_make_the_key_of_an_earlier_round_void() 
             renewed_by_host_0(1 - index, connection);
             match index {
                 0 => connection.remote.id = Some(named_by_address()),
-                _ => connection.local.id = None,
-            }
-            if index == 1 {
-                (connection.local_addrs, connection.remote_addrs) = (vec![], vec![]);
+                _ => {
+                    connection.local.id = None;
+                    (connection.local_addrs, connection.remote_addrs) = (vec![], vec![]);
+                }
             }
         });
         world.network.nat = Some(Nat::new("192.0.2.1", "198.51.100.7"));
