@@ -7,6 +7,7 @@
     deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
 )]
 
+pub mod lane;
 pub mod prefix;
 pub mod reasons;
 pub mod shard;

@@ -1,0 +1,130 @@
+//! Lanes: the shard by which a packet of a spread tunnel finds its node.
+//!
+//! The packets of a tunnel usually have one home: the shard of its SPI. Those of a tunnel that is
+//! spread over the nodes are dealt out to all 256 shards, each packet by itself, so every node
+//! works on those whose shard it carries. For such a packet the shard is called its lane.
+//!
+//! Inbound, the lane follows from SPI and sequence number, which every node can read. Outbound, it
+//! follows from a keyed hash of the clear packet. `crates/fastpath/bpf/lane.h` computes the same.
+
+use crate::siphash::SipKey;
+use crate::spi::{Shard, Spi};
+use serde::{Deserialize, Serialize};
+
+/// How the outbound packets of a tunnel are spread over the nodes ([FLAT]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Spread {
+    /// All packets of a session take one lane: of one pair of addresses, and of ports where there
+    /// are any. They keep their order.
+    Session,
+    /// Each packet takes a lane of its own, by a number that it carries ([RPS]): the sequence
+    /// number of TCP, the identification of IPv4, the first octets of a datagram. Without any such
+    /// number its session decides.
+    Packet,
+}
+
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+const SCTP: u8 = 132;
+const FRAGMENT: u8 = 44;
+/// Octets of a payload that are read: a UDP header and eight octets behind it.
+const HEAD: usize = 16;
+
+/// Odd and close to 2^32 divided by the golden ratio: consecutive numbers, and those of any small
+/// stride, fall far apart.
+const GOLDEN: u32 = 0x9e37_79b1;
+
+/// The lane of a received ESP or AH packet, by its SPI and the sequence number that it carries. It
+/// needs no key: whoever can choose numbers without the SA's key can only choose the node that
+/// refuses them.
+#[inline]
+pub fn of_number(spi: Spi, number: u32) -> Shard {
+    Shard((number.wrapping_mul(GOLDEN).wrapping_add(spi.0) >> 24) as u8)
+}
+
+/// What a packet shows of its session, and of itself.
+#[derive(Clone, Copy, Default)]
+struct Shown {
+    ports: [u8; 4],
+    /// The identification of a fragmented datagram, whose fragments take one lane. With
+    /// [`Spread::Packet`], that of any IPv4 packet.
+    identification: [u8; 4],
+    own: [u8; 8],
+}
+
+/// The lane of a clear packet, from the IP header on. A packet that is no IP has lane 0.
+#[inline]
+pub fn of_packet(key: SipKey, spread: Spread, packet: &[u8]) -> Shard {
+    match packet.first().map(|octet| octet >> 4) {
+        Some(4) => of_ipv4(key, spread, packet),
+        Some(6) => of_ipv6(key, spread, packet),
+        _ => None,
+    }
+    .unwrap_or(Shard(0))
+}
+
+fn of_ipv4(key: SipKey, spread: Spread, packet: &[u8]) -> Option<Shard> {
+    let header: &[u8; 20] = packet.first_chunk()?;
+    let [first, _, t0, t1, i0, i1, f0, f1, _, protocol, _, _, addresses @ ..] = *header;
+    let payload = packet
+        .get(..usize::from(u16::from_be_bytes([t0, t1])))
+        .and_then(|whole| whole.get(usize::from(first & 15) * 4..))
+        .unwrap_or_default();
+    let is_fragment = [f0 & 0x3f, f1] != [0, 0];
+    let mut shown = if is_fragment { Shown::default() } else { Shown::of(spread, protocol, payload) };
+    if is_fragment || spread == Spread::Packet {
+        shown.identification = [i0, i1, 0, 0];
+    }
+    Some(shown.lane(key, &addresses))
+}
+
+fn of_ipv6(key: SipKey, spread: Spread, packet: &[u8]) -> Option<Shard> {
+    let (fixed, rest): (&[u8; 8], _) = packet.split_first_chunk()?;
+    let (addresses, rest): (&[u8; 32], _) = rest.split_first_chunk()?;
+    let [_, _, _, _, l0, l1, next, _] = *fixed;
+    let payload = rest.get(..usize::from(u16::from_be_bytes([l0, l1]))).unwrap_or_default();
+    let mut shown = Shown::default();
+    match payload.first_chunk::<8>() {
+        Some([_, _, _, _, identification @ ..]) if next == FRAGMENT => {
+            let identification: &[u8; 4] = identification;
+            shown.identification = *identification;
+        }
+        _ => shown = Shown::of(spread, next, payload),
+    }
+    Some(shown.lane(key, addresses))
+}
+
+impl Shown {
+    /// The fields that a worker or a router on the way may still fill in, as checksums, do not
+    /// count: all nodes must find the same lane.
+    fn of(spread: Spread, protocol: u8, payload: &[u8]) -> Self {
+        let mut shown = Self::default();
+        let Some(head) = payload.first_chunk::<8>() else { return shown };
+        let [ports @ .., _, _, _, _] = *head;
+        if [TCP, UDP, SCTP].contains(&protocol) {
+            shown.ports = ports;
+        }
+        if spread == Spread::Session {
+            return shown;
+        }
+        let long: Option<&[u8; HEAD]> = payload.first_chunk();
+        shown.own = match (protocol, long) {
+            (UDP, Some([_, _, _, _, _, _, _, _, data @ ..])) => *data,
+            (UDP, None) => [0; 8],
+            _ => *head,
+        };
+        shown
+    }
+
+    fn lane<const N: usize>(self, key: SipKey, addresses: &[u8; N]) -> Shard {
+        const REST: usize = 16;
+        let mut octets = [0_u8; 32 + REST];
+        let fields = addresses.iter().chain(&self.ports).chain(&self.identification).chain(&self.own);
+        octets.iter_mut().zip(fields).for_each(|(octet, field)| *octet = *field);
+        let all = octets.get(..N + REST).unwrap_or(&octets);
+        Shard(key.hash(all) as u8)
+    }
+}
+
+#[cfg(test)]
+mod tests;
