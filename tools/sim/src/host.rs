@@ -131,6 +131,8 @@ pub struct Standing {
     pub quorate: bool,
     /// It has the cluster's state.
     pub synced: bool,
+    /// Its quorate view does not begin: a missing node may have the state.
+    pub waits: bool,
 }
 
 /// The initiators' SPIs of the IKE SAs that are established with a peer at that address.

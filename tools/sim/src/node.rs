@@ -15,7 +15,7 @@ use std::time::Duration;
 use testudo_base::shard::ShardSet;
 use testudo_base::spi::{Shard, Spi};
 use testudo_cluster::dispatch::{Home, Ownership, ike_shard};
-use testudo_cluster::group::{ClusterKey, GroupConfig, NoQuorum};
+use testudo_cluster::group::{ClusterKey, GroupConfig, NoQuorum, Phase};
 use testudo_cluster::member::{Class, Effect as Change, Member, MemberConfig, MemberOutput, PieceName};
 use testudo_cluster::node::NodeId;
 use testudo_ike::endpoint::Target;
@@ -281,6 +281,7 @@ impl Node {
             epoch: group.delivered.epoch,
             quorate: view.quorate && !group.current.is_empty(),
             synced: group.synced,
+            waits: view.quorate && group.phase == Phase::Exchange,
         });
     }
 }

@@ -106,6 +106,8 @@ pub struct World {
 const COMMAND_COUNT: u64 = 12;
 /// Interval of the checks whether nodes agree.
 const AGREEMENT_INTERVAL: Nanos = 7_000_000;
+/// How long nodes wait for one that may hold the state, and then come to an agreement.
+const STATE_PATIENCE: Nanos = 40_000_000_000;
 /// More steps than this mean an error in the simulation.
 const MAX_STEPS: u64 = 5_000_000;
 
@@ -153,6 +155,11 @@ impl World {
     pub fn run(mut self) -> Outcome {
         let end = self.scenario.calm + self.scenario.faults + self.scenario.settle;
         self.run_until(end);
+        // The node with the newest state stands still for good: the others begin without it, once
+        // they have waited for it. The tunnels go with the state.
+        let is_lost = self.is_state_awaited();
+        let end = if is_lost { end + STATE_PATIENCE } else { end };
+        self.run_until(end);
         self.traffic.watch(self.schedule.now);
         let tail = end + self.scenario.watch;
         // At any single moment something may be in transit, but not always.
@@ -162,7 +169,9 @@ impl World {
         self.check_agreement();
         self.check_relics();
         self.run_until(tail);
-        self.check_flow();
+        if !is_lost {
+            self.check_flow();
+        }
         fate::excuse(&mut self);
         self.outcome()
     }

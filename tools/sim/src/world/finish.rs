@@ -57,6 +57,14 @@ impl World {
         standings.len() == all && whole && agree && well || self.is_alone()
     }
 
+    /// True if a node stands still for good, and the others are together and wait for it.
+    pub(super) fn is_state_awaited(&self) -> bool {
+        let standings = self.standings();
+        let all = self.slots.len() - usize::from(self.fate.stopped.is_some());
+        let waits = |(standing, _): &(Standing, u64)| standing.members == all && standing.waits;
+        self.fate.stopped.is_some() && standings.len() == all && standings.iter().all(waits)
+    }
+
     /// Positions of all nodes, and their digests of the state.
     fn standings(&self) -> Vec<(Standing, u64)> {
         let awake = self.slots.iter().enumerate().filter(|(node, _)| self.fate.stopped != Some(*node));
