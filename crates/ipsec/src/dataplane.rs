@@ -32,7 +32,7 @@ pub use transit::Note;
 pub use turn::Turn;
 
 use crate::flow::FlowCache;
-use crate::number::{IvAllocator, WorkerId};
+use crate::number::{IvAllocator, RowClock, WorkerId};
 use crate::sa::OutboundSa;
 use crate::sad::Sad;
 use crate::spd::{PolicyId, Spd};
@@ -98,8 +98,11 @@ pub struct Dataplane {
     shards: ShardSet,
     /// Shards that come or go.
     transit: Transit,
-    /// Key of the hash by which this node keeps packets whose shard no SA shows.
+    /// Key of the hashes by which this node keeps packets whose shard no SA shows, and finds the
+    /// lanes of clear packets.
     pairs: SipKey,
+    /// Clock of the rows of spread SAs.
+    clock: Option<Arc<dyn RowClock>>,
     open: bool,
     udp_port: u16,
     icmp_limit: TokenBucket,
@@ -124,6 +127,7 @@ impl Dataplane {
             shards: ShardSet::ALL,
             transit: Transit::default(),
             pairs: SipKey::new([0; 16]),
+            clock: None,
             open: true,
             udp_port: config.udp_port,
             icmp_limit: TokenBucket::new(config.icmp_per_second),

@@ -51,6 +51,30 @@ pub enum Error {
         /// The last number that the SA may use.
         limit: u64,
     },
+    /// The stripe has no such class.
+    #[error("class {class} of a stripe with {classes} classes, expected a lower one")]
+    StripeClass {
+        /// The class asked for.
+        class: u8,
+        /// Classes of the stripe.
+        classes: u8,
+    },
+    /// The stripe has rows that cannot be counted.
+    #[error("stripe of {rows} rows from row {first_row} on, expected its end below 2^64")]
+    StripeRows {
+        /// First row of the stripe.
+        first_row: u64,
+        /// Rows of the stripe.
+        rows: u64,
+    },
+    /// The stripe has numbers of an earlier stripe, which would be used twice.
+    #[error("stripe from number {start} on, expected {expected} or more, behind the stripe before it")]
+    StripeOverlap {
+        /// First number of the stripe.
+        start: u64,
+        /// End of the stripe before it.
+        expected: u64,
+    },
     /// The path MTU leaves no room for an inner packet.
     #[error("path MTU of {found} octets, expected at least {expected}")]
     PathMtu {

@@ -1,10 +1,12 @@
 //! Anti-replay: the accepted sequence numbers of an inbound SA, and the floor for a node that takes
 //! the SA over.
 
+mod lanes;
 #[cfg(test)]
 mod tests;
 mod window;
 
+pub use lanes::Lanes;
 pub use window::{MAX_WINDOW, ReplayWindow, WindowSnapshot};
 
 /// The floor for a node that takes an inbound SA over: numbers up to it count as seen. It is the

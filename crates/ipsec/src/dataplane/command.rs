@@ -1,7 +1,8 @@
 //! Commands of control to a worker, and what they displace.
 
-use super::table::Sample;
+use super::table::{PolicyPlace, Sample};
 use super::{Dataplane, LocalAddrs, Note, PolicyBlock};
+use crate::number::{RowClock, Stripes};
 use crate::sa::{InboundSa, OutboundSa};
 use crate::sad::SlotBlock;
 use crate::spd::{PolicyId, Spd};
@@ -58,6 +59,17 @@ pub enum Command {
     /// SAs for which another node has received: all numbers up to these count as seen. To be
     /// applied before their shards are added.
     TakeIn(Box<[(Spi, u64)]>),
+    /// Sets the stripes of a policy's spread SA, if the inbound half of that SA has this SPI. They
+    /// must be of this SA as it is: one that is built anew has forgotten which rows it has used, and
+    /// needs a stripe of its own.
+    SetStripes(PolicyId, Spi, Arc<Stripes>),
+    /// Sets the clock by which the nodes number the packets of spread SAs. To be applied before the
+    /// first of them.
+    SetClock(Arc<dyn RowClock>),
+    /// Lanes of spread SAs for which another node has received: all numbers of a lane up to this
+    /// one count as seen. To be applied before the lanes' shards are added, or released from
+    /// [`Command::Hold`].
+    TakeInLanes(Box<[(Spi, Shard, u64)]>),
     /// Sets the home shard of a policy's packets while it has no SA; only the node that carries it
     /// asks for an SA. `None`: this node.
     SetHome(PolicyId, Option<Shard>),
@@ -73,8 +85,8 @@ pub enum Garbage {
     /// An SA that was not added because its slot does not exist: [`Command::AddSlots`] was
     /// forgotten.
     NotAdded(Arc<InboundSa>),
-    /// An SA that its policy no longer uses.
-    Outbound(Arc<OutboundSa>),
+    /// An SA that its policy no longer uses, and its stripes.
+    Outbound(Arc<OutboundSa>, Option<Arc<Stripes>>),
     /// The policies have places already.
     Policies(Box<PolicyBlock>),
     /// An SA that was not set because its policy has no place: [`Command::AddPolicies`] was
@@ -88,6 +100,12 @@ pub enum Garbage {
     LocalAddrs(Arc<LocalAddrs>),
     /// The list has been applied.
     TakenIn(Box<[(Spi, u64)]>),
+    /// The former stripes; or those of an SA that its policy does not have.
+    Stripes(Arc<Stripes>),
+    /// The former clock.
+    Clock(Arc<dyn RowClock>),
+    /// The list has been applied.
+    TakenInLanes(Box<[(Spi, Shard, u64)]>),
     /// A former list for notes.
     Notes(Box<[Note]>),
     /// The notes: this many at the front of the list.
@@ -152,6 +170,12 @@ impl Dataplane {
                 self.take_in(&floors);
                 Some(Garbage::TakenIn(floors))
             }
+            Command::SetStripes(policy, spi_in, stripes) => self.set_stripes(policy, spi_in, stripes),
+            Command::SetClock(clock) => self.clock.replace(clock).map(Garbage::Clock),
+            Command::TakeInLanes(floors) => {
+                self.take_in_lanes(&floors);
+                Some(Garbage::TakenInLanes(floors))
+            }
             Command::SetHome(policy, home) => match self.outbound.get_mut(policy) {
                 Some(place) => {
                     place.home = home;
@@ -171,6 +195,14 @@ impl Dataplane {
         }
     }
 
+    fn take_in_lanes(&self, floors: &[(Spi, Shard, u64)]) {
+        for (spi, lane, floor) in floors {
+            if let Some(sa) = self.sad.get(*spi) {
+                sa.take_in_lane(*lane, *floor);
+            }
+        }
+    }
+
     fn add_inbound(&mut self, sa: Arc<InboundSa>) -> Option<Garbage> {
         match self.sad.insert(sa) {
             Ok(None) => {
@@ -186,12 +218,14 @@ impl Dataplane {
         let Some(place) = self.outbound.get_mut(policy) else {
             return Some(Garbage::NotSet(sa));
         };
-        place.sampled.set(Sample::now(&sa, self.now));
+        place.sampled.set(Sample::now(&sa, self.clock.as_deref(), self.now));
+        let keeps = place.sa.as_ref().is_some_and(|former| former.shares_rows(&sa));
+        let stripes = if keeps { None } else { place.stripes.take() };
         let replaced = place.sa.replace(sa);
         place.told.set(None);
         self.flows.invalidate();
         self.counters.outbound_sas.add(u64::from(replaced.is_none()));
-        replaced.map(Garbage::Outbound)
+        replaced.map(|sa| Garbage::Outbound(sa, stripes))
     }
 
     fn clear_outbound(&mut self, policy: PolicyId, spi_in: Spi) -> Option<Garbage> {
@@ -200,7 +234,16 @@ impl Dataplane {
         place.told.set(None);
         self.flows.invalidate();
         self.counters.outbound_sas.subtract(1);
-        Some(Garbage::Outbound(sa))
+        Some(Garbage::Outbound(sa, place.stripes.take()))
+    }
+
+    fn set_stripes(&mut self, policy: PolicyId, spi_in: Spi, stripes: Arc<Stripes>) -> Option<Garbage> {
+        let place = self.outbound.get_mut(policy);
+        let is_of = |place: &&mut PolicyPlace| place.sa.as_ref().is_some_and(|sa| sa.pair == spi_in);
+        match place.filter(is_of) {
+            Some(place) => place.stripes.replace(stripes).map(Garbage::Stripes),
+            None => Some(Garbage::Stripes(stripes)),
+        }
     }
 
     fn set_spd(&mut self, spd: Arc<Spd>) -> Garbage {

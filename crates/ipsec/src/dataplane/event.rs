@@ -37,12 +37,13 @@ pub enum Event {
         /// The peer's new address.
         remote: SocketAddr,
     },
-    /// Half of an outbound SA's last block of sequence numbers is used. Raised once a block, then
-    /// twice a minute as long as the SA sends, and once a second while it lacks a block.
+    /// Half of an outbound SA's last block of sequence numbers is used; of a spread SA, half of the
+    /// rows of its latest stripe have passed. Raised once a block or stripe, then twice a minute as
+    /// long as the SA sends, and once a second while it lacks numbers.
     SequenceLow {
         /// SPI of the inbound half, by which control finds the outbound one.
         spi: Spi,
-        /// Packets a second since the last event, or since the SA was set.
+        /// Packets a second since the last event, or since the SA was set; of a spread SA, rows.
         rate: u64,
     },
     /// Packets use an SA whose key has no schedule yet. Until control makes one, each packet costs

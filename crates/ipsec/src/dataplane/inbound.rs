@@ -6,6 +6,7 @@ mod ah;
 mod bundle;
 mod ccm;
 mod foresight;
+mod lanes;
 mod others;
 mod receive;
 mod separate;
@@ -235,7 +236,8 @@ fn next_of_train(packet: &[u8], like: &Likeness, before: &FoundEsp) -> Option<Fo
     demux::next_of_train(packet, like.accepts(packet)?, before)
 }
 
-/// Finds the SA of each packet that is carried here, and checks its replay window.
+/// Finds the SA of each packet that is carried here, and checks its replay window. The packets of a
+/// spread SA are carried by their lanes.
 fn admit<'s>(
     burst: &mut [Item<'_>],
     arrived: &'s [(u8, FoundEsp)],
@@ -249,7 +251,11 @@ fn admit<'s>(
     let mut last: Option<(Spi, Option<&InboundSa>, bool)> = None;
     for (at, arrived) in arrived {
         let spi = Spi(arrived.spi);
-        let look = || (spi, sad.get(spi), is_carried(spi.shard(), shards));
+        let look = || {
+            let sa = sad.get(spi);
+            // Of a spread SA, each packet is asked below.
+            (spi, sa, is_carried(spi.shard(), shards) && sa.is_none_or(|sa| sa.lanes().is_none()))
+        };
         let (_, sa, here) = *match &mut last {
             Some(known) if known.0 == spi => known,
             other => other.insert(look()),
@@ -262,18 +268,25 @@ fn admit<'s>(
             plans.push(InboundPlan { sa, arrived, sequence, at: *at, verdict: Ok(()), is_newest: false });
             continue;
         }
+        let (shard, here) = match sa.and_then(|sa| sa.lane(arrived.sequence)) {
+            Some(lane) => (lane, is_carried(lane, shards)),
+            None => (spi.shard(), here),
+        };
         let Some(item) = burst.get_mut(usize::from(*at)) else { continue };
-        match checked {
-            _ if !here && transit.holds(spi.shard()) => {
+        match checked.map(|(sa, checked)| (sa, checked.and_then(|number| sa.check_lane(shard, number)))) {
+            _ if !here && transit.holds(shard) => {
                 counters.to_wait.add(1);
                 item.verdict = Verdict::Held;
             }
             _ if !here => item.refuse(DropReason::OtherNode, counters),
+            Some((sa, Ok(sequence))) => {
+                plans.push(InboundPlan { sa, arrived, sequence, at: *at, verdict: Ok(()), is_newest: false });
+            }
             Some((sa, Err(reason))) => {
                 sa.counters.add_drop(reason);
                 item.refuse(reason, counters);
             }
-            _ => put_off(item, spi, counters),
+            None => put_off(item, spi, counters),
         }
     }
     plans
@@ -339,8 +352,12 @@ fn open(burst: &mut [Item<'_>], plans: &mut [InboundPlan<'_>]) {
 #[inline(always)]
 fn accept(run: &mut [InboundPlan<'_>]) {
     let Some(sa) = run.first().map(|plan| plan.sa) else { return };
-    let number = |plan: &InboundPlan<'_>| plan.verdict.is_ok().then_some(plan.sequence);
-    sa.window.accept_run(run, number, |plan, reason| plan.verdict = Err(reason));
+    if let Some(lanes) = sa.lanes() {
+        lanes::accept(sa, lanes, run);
+    } else {
+        let number = |plan: &InboundPlan<'_>| plan.verdict.is_ok().then_some(plan.sequence);
+        sa.window.accept_run(run, number, |plan, reason| plan.verdict = Err(reason));
+    }
     if sa.encapsulation == Encapsulation::Udp {
         find_newest(run, sa.window.high_water_mark());
     }

@@ -4,6 +4,7 @@
 mod ah;
 mod bundle;
 mod ccm;
+mod lanes;
 mod number;
 mod others;
 mod plan;
@@ -81,6 +82,7 @@ impl Dataplane {
         }
         let mut low = Low {
             table: &self.outbound,
+            clock: self.clock.as_deref(),
             iv_told: &mut self.iv_low_told,
             events: &mut self.events,
             now: self.now,

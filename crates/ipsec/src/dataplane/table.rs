@@ -1,5 +1,6 @@
 //! Outbound SAs by policy.
 
+use crate::number::{RowClock, Rows, Stripes};
 use crate::sa::OutboundSa;
 use crate::spd::PolicyId;
 use std::cell::Cell;
@@ -24,6 +25,8 @@ pub struct PolicyBlock {
 #[derive(Clone, Debug, Default)]
 pub(super) struct PolicyPlace {
     pub(super) sa: Option<Arc<OutboundSa>>,
+    /// Numbers of the SA, if it is spread.
+    pub(super) stripes: Option<Arc<Stripes>>,
     /// When control was last told that the SA is missing, or that its sequence numbers run low.
     pub(super) told: Cell<Option<u64>>,
     /// The start of the measurement of the SA's rate.
@@ -32,7 +35,7 @@ pub(super) struct PolicyPlace {
     pub(super) home: Option<Shard>,
 }
 
-/// The numbers that an SA had used at some time.
+/// The numbers that an SA had used at some time; of a spread SA, its rows.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sample {
     at: u64,
@@ -41,15 +44,23 @@ pub(super) struct Sample {
 
 impl Sample {
     /// The sample at the time `now`, in milliseconds.
-    pub(super) fn now(sa: &OutboundSa, now: u64) -> Self {
-        Self { at: now, packets: sa.counters().totals().packets }
+    pub(super) fn now(sa: &OutboundSa, clock: Option<&dyn RowClock>, now: u64) -> Self {
+        // The clock moves the rows of a spread SA on even while other nodes send.
+        let row = |rows: &Rows| rows.next_row().max(row_now(sa, clock));
+        let packets = sa.rows().map_or_else(|| sa.counters().totals().packets, row);
+        Self { at: now, packets }
     }
 
-    /// Packets a second from this sample to `later`. Less than a millisecond counts as one.
+    /// Packets, or rows, a second from this sample to `later`. Less than a millisecond counts as one.
     pub(super) fn rate(self, later: Self) -> u64 {
         let milliseconds = later.at.saturating_sub(self.at).max(1);
         later.packets.saturating_sub(self.packets).saturating_mul(1000) / milliseconds
     }
+}
+
+/// The row of a spread SA, by the clock.
+pub(super) fn row_now(sa: &OutboundSa, clock: Option<&dyn RowClock>) -> u64 {
+    clock.map_or(0, |clock| clock.now(sa.pair.shard()))
 }
 
 impl PolicyBlock {

@@ -51,7 +51,7 @@ impl SequenceBlock {
 /// The end of an SA's numbers: they must not cycle (RFC 4303 §3.3.3). With ESN some numbers are
 /// left unused, so that the counter does not cycle even if many workers push it beyond the end at
 /// once.
-fn limit(esn: bool) -> u64 {
+pub(super) fn limit(esn: bool) -> u64 {
     if esn { u64::MAX - (1 << 32) } else { 1 << 32 }
 }
 

@@ -1,5 +1,7 @@
 //! Numbers that must not repeat, at the ends of their ranges and between threads.
 
+mod stripes;
+
 use super::{Reserved, SequenceAllocator, SequenceBlock};
 use crate::error::Error;
 use proptest::prelude::*;

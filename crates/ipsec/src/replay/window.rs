@@ -229,6 +229,23 @@ impl ReplayWindow {
         }
     }
 
+    /// Follows the numbers that other nodes have accepted up to this one, from a distance, and
+    /// counts none as seen. Otherwise a node that has received nothing of an SA for long would infer
+    /// the wrong high bits.
+    pub(crate) fn follow(&self, number: u64) {
+        /// As far ahead of the high-water mark numbers are still inferred, and not blamed for being
+        /// late.
+        const DISTANCE: u64 = 1 << 30;
+        if self.esn {
+            self.high_water_mark.fetch_max(number.saturating_sub(DISTANCE), Release);
+        }
+    }
+
+    /// True unless every number is accepted.
+    pub(crate) fn is_checked(&self) -> bool {
+        self.checked
+    }
+
     /// Appendix A2.2: the high bits that put the number closest to the window.
     #[inline]
     fn infer(&self, top: u64, low: u32) -> Result<u64, DropReason> {

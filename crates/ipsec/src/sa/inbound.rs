@@ -5,15 +5,18 @@ use super::{Around, ChildSaParams, Encapsulation, HeaderCopy, Mode, SaKey};
 use crate::error::Error;
 use crate::esp::{Outer, Overhead};
 use crate::packet_selector::Direction;
-use crate::replay::{ReplayWindow, WindowSnapshot};
+use crate::replay::{Lanes, ReplayWindow, WindowSnapshot};
 use crate::selector::SelectorPair;
 use crate::spd::PolicyId;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
-use testudo_base::spi::Spi;
+use testudo_base::lane;
+use testudo_base::shard::ShardSet;
+use testudo_base::spi::{Shard, Spi};
 use testudo_crypto::{Library, prefetch};
+use testudo_planted::{Plant, planted};
 
 /// An inbound SA, shared by workers and control. The fields that every packet touches come first.
 #[derive(Debug)]
@@ -32,6 +35,8 @@ pub struct InboundSa {
     /// The largest packet that fits the path back, for the MSS.
     inner_mtu: AtomicU16,
     pub(crate) window: ReplayWindow,
+    /// Set if the SA is spread over the nodes.
+    lanes: Option<Box<Lanes>>,
     /// The window's high-water mark at the last report.
     told_high_water_mark: AtomicU64,
     pub(crate) key: SaKey,
@@ -77,6 +82,7 @@ impl InboundSa {
             is_everything: [false, true].map(|v6| selectors.is_local_everything(v6)),
             inner_mtu: AtomicU16::new(overhead.inner_mtu(path_mtu)?),
             window: ReplayWindow::new(params.replay_window, params.esn)?,
+            lanes: None,
             told_high_water_mark: AtomicU64::new(0),
             key: SaKey::take(params.algorithm, &params.key_in, library)?,
             selectors,
@@ -109,6 +115,42 @@ impl InboundSa {
             *is_everything |= child.is_local_everything(v6);
         }
         self
+    }
+
+    /// Spreads the SA: several nodes receive for it, each the numbers of the lanes that it carries.
+    #[must_use]
+    pub fn spread(mut self) -> Self {
+        self.lanes = Some(Box::default());
+        self
+    }
+
+    /// The lanes, if the SA is spread.
+    #[inline]
+    pub(crate) fn lanes(&self) -> Option<&Lanes> {
+        self.lanes.as_deref()
+    }
+
+    /// The lane of a number, by its low bits, if the SA is spread.
+    #[inline]
+    pub(crate) fn lane(&self, low: u32) -> Option<Shard> {
+        self.lanes.is_some().then(|| lane::of_number(self.spi, low))
+    }
+
+    /// The highest number of each of these lanes that was accepted here, or that the node was told
+    /// of when it got the lane. Lanes without one are left out, and so are all of an SA that is not
+    /// spread. Exact once all workers have stopped to carry the lanes.
+    pub fn lane_tops(&self, lanes: ShardSet) -> Vec<(Shard, u64)> {
+        self.lanes().map_or_else(Vec::new, |known| known.tops(lanes))
+    }
+
+    /// Makes all numbers of a lane up to `floor` count as seen. Without a replay window no number
+    /// ever does.
+    pub(crate) fn take_in_lane(&self, lane: Shard, floor: u64) {
+        let Some(lanes) = self.lanes().filter(|_| !planted(Plant::NoFloor)) else { return };
+        self.window.follow(floor);
+        if self.window.is_checked() {
+            lanes.raise(lane, floor);
+        }
     }
 
     /// Prefetches the SA itself.

@@ -4,7 +4,7 @@ use super::counters::{SaCounters, SaTotals};
 use super::{ChildSaParams, HeaderCopy, SaKey};
 use crate::error::Error;
 use crate::esp::Outer;
-use crate::number::{SequenceAllocator, SequenceBlock};
+use crate::number::{Rows, SequenceAllocator, SequenceBlock};
 use crate::packet_selector::Direction;
 use crate::pmtu::TooBig;
 use crate::selector::SelectorPair;
@@ -14,6 +14,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU16;
 use std::sync::atomic::Ordering::Relaxed;
+use testudo_base::lane::Spread;
 use testudo_base::spi::Spi;
 use testudo_crypto::{Library, prefetch};
 
@@ -22,6 +23,8 @@ use testudo_crypto::{Library, prefetch};
 #[repr(C)]
 pub struct OutboundSa {
     shared: Arc<OutboundState>,
+    /// Set if the SA is spread over the nodes. Shared as `shared` is.
+    spread: Option<Arc<SpreadState>>,
     /// The largest inner packet that fits the path.
     inner_mtu: AtomicU16,
     path_mtu: AtomicU16,
@@ -43,6 +46,13 @@ pub struct OutboundSa {
 struct OutboundState {
     numbers: SequenceAllocator,
     counters: SaCounters,
+}
+
+/// The state of a spread SA in place of `numbers`, which it does not use.
+#[derive(Debug)]
+struct SpreadState {
+    by: Spread,
+    rows: Rows,
 }
 
 /// The state that must outlive a node: numbers, path MTU and counters as plain data.
@@ -81,6 +91,7 @@ impl OutboundSa {
         let numbers = SequenceAllocator::new(numbers, params.esn)?;
         Ok(Self {
             shared: Arc::new(OutboundState { numbers, counters }),
+            spread: None,
             inner_mtu: AtomicU16::new(inner_mtu),
             path_mtu: AtomicU16::new(path_mtu),
             copy: params.copy,
@@ -99,6 +110,37 @@ impl OutboundSa {
     pub fn sharing(mut self, selectors: &SelectorPair) -> Self {
         self.selectors.share(selectors);
         self
+    }
+
+    /// Spreads the SA: several nodes send by it, each the packets of the lanes that it carries. Its
+    /// numbers come from stripes only ([`crate::dataplane::Command::SetStripes`]).
+    #[must_use]
+    pub fn spread(mut self, by: Spread) -> Self {
+        self.spread = Some(Arc::new(SpreadState { by, rows: Rows::new() }));
+        self
+    }
+
+    /// How its packets are spread, if the SA is spread.
+    #[inline]
+    pub fn spread_by(&self) -> Option<Spread> {
+        self.spread.as_ref().map(|state| state.by)
+    }
+
+    /// The rows, if the SA is spread.
+    #[inline]
+    pub(crate) fn rows(&self) -> Option<&Rows> {
+        self.spread.as_ref().map(|state| &state.rows)
+    }
+
+    /// Above all rows that this node has used of a spread SA.
+    pub fn next_row(&self) -> u64 {
+        self.rows().map_or(0, Rows::next_row)
+    }
+
+    /// True if both are one SA, and count the same rows: one of them is the other, moved.
+    pub(crate) fn shares_rows(&self, other: &Self) -> bool {
+        let rows = (&self.spread, &other.spread);
+        self.pair == other.pair && matches!(rows, (Some(own), Some(others)) if Arc::ptr_eq(own, others))
     }
 
     /// Prefetches the SA itself.
@@ -139,9 +181,13 @@ impl OutboundSa {
     /// node has sent is recognised by that node, which then publishes the path MTU.
     pub fn has_sent(&self, told: &TooBig) -> bool {
         let ends = (self.outer.local(), self.outer.remote(), self.outer.is_udp());
-        self.spi == told.spi
-            && ends == (told.local, told.remote, told.udp)
-            && told.is_recent(&self.numbers().used())
+        self.spi == told.spi && ends == (told.local, told.remote, told.udp) && self.has_used(told)
+    }
+
+    fn has_used(&self, told: &TooBig) -> bool {
+        let Some(rows) = self.rows() else { return told.is_recent(&self.numbers().used()) };
+        let used = rows.used();
+        told.is_recent(&used) && rows.is_own(told.sequence, used.end)
     }
 
     /// Octets that fit the path, outer header included.
@@ -208,6 +254,7 @@ impl OutboundSa {
         let outer = self.outer.moved(local, remote, self.key.mac())?;
         let moved = Self {
             shared: Arc::clone(&self.shared),
+            spread: self.spread.clone(),
             inner_mtu: AtomicU16::new(outer.overhead().inner_mtu(path_mtu)?),
             path_mtu: AtomicU16::new(path_mtu),
             copy: self.copy,

@@ -141,7 +141,7 @@ fn places_for_policies_are_added_once_and_never_lost() {
 fn a_missing_sa_is_told_once_a_second_and_policy() {
     let (mut a, _) = pair(&Tunnel::default());
     let garbage = a.plane.apply(Command::ClearOutbound(POLICY, SPI_A));
-    assert!(matches!(garbage, Some(Garbage::Outbound(sa)) if sa.spi() == SPI_B));
+    assert!(matches!(garbage, Some(Garbage::Outbound(sa, _)) if sa.spi() == SPI_B));
     let packet = sized(false, 100);
     let told = |a: &mut Gateway, now| {
         a.plane.set_now(now);
@@ -171,7 +171,7 @@ fn clearing_the_old_sa_leaves_the_new_one() {
     let numbers = SequenceBlock::whole(true);
     let new = Arc::new(OutboundSa::new(&params, POLICY, numbers, PATH_MTU, tunnel.library).unwrap());
     let replaced = a.plane.apply(Command::SetOutbound(POLICY, new.clone()));
-    assert!(matches!(replaced, Some(Garbage::Outbound(sa)) if sa.spi() == SPI_B));
+    assert!(matches!(replaced, Some(Garbage::Outbound(sa, _)) if sa.spi() == SPI_B));
     assert!(a.plane.apply(Command::ClearOutbound(POLICY, SPI_A)).is_none());
     let outer = forwarded(a.outbound(&[sized(false, 100)]));
     assert_eq!(outer[0][20..24], SPI_B.0.to_be_bytes());

@@ -3,6 +3,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
+use testudo_base::lane::Spread;
 use testudo_base::spi::{SenderId, Spi};
 use testudo_crypto::Library;
 use testudo_ipsec::dataplane::{
@@ -137,6 +138,15 @@ impl Gateway {
         let numbers = SequenceBlock::whole(params.esn);
         let outbound = OutboundSa::new(params, POLICY, numbers, PATH_MTU, library).unwrap();
         let gateway = Self::of(params, inbound.configured(child), outbound);
+        gateway.expand_keys();
+        gateway
+    }
+
+    /// A node among several that have a spread SA. It cannot send before it gets stripes.
+    pub(crate) fn spread(params: &ChildSaParams, library: Library, by: Spread) -> Self {
+        let inbound = InboundSa::new(params, POLICY, PATH_MTU, library).unwrap();
+        let outbound = OutboundSa::new(params, POLICY, SequenceBlock::EMPTY, PATH_MTU, library).unwrap();
+        let gateway = Self::of(params, inbound.spread(), outbound.spread(by));
         gateway.expand_keys();
         gateway
     }

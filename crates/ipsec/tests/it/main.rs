@@ -22,6 +22,8 @@ mod packets;
 mod round_trip;
 mod scapy;
 mod separate;
+mod spread;
+mod spread_models;
 mod trains;
 mod transit;
 mod transport;

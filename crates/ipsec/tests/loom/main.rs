@@ -19,8 +19,12 @@ mod replay;
 #[allow(dead_code, unreachable_pub, missing_docs, reason = "the tests do not use all of it")]
 #[path = "../../src/number/sequence.rs"]
 mod sequence;
+#[allow(dead_code, unreachable_pub, missing_docs, reason = "the tests do not use all of it")]
+#[path = "../../src/number/stripes.rs"]
+mod stripes;
 
 mod numbers;
+mod rows;
 mod window;
 
 /// Three threads with few preemptions find what there is to find; all orders of three would take

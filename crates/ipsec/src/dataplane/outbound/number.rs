@@ -5,9 +5,9 @@ use super::plan::OutboundPlan;
 use crate::dataplane::burst::Item;
 use crate::dataplane::counters::DirectionCounters;
 use crate::dataplane::event::{Event, Events, LOW_INTERVAL_MS, NO_BLOCK_INTERVAL_MS};
-use crate::dataplane::table::{OutboundTable, Sample};
+use crate::dataplane::table::{OutboundTable, PolicyPlace, Sample, row_now};
 use crate::drops::DropReason;
-use crate::number::IvAllocator;
+use crate::number::{IvAllocator, ReservedRows, RowClock, Rows};
 use crate::sa::OutboundSa;
 
 /// Gives each plan its sequence number and IV: one reservation per run of packets of one SA, and
@@ -40,6 +40,9 @@ fn number_some(
         low.tell_ivs(ivs);
         return 0;
     }
+    if let Some(rows) = sa.rows() {
+        return number_rows(run, sa, low.reserve_rows(sa, rows, wanted), ivs, low);
+    }
     let numbers = sa.numbers().reserve(wanted);
     let reserved = ivs.reserve(numbers.count as u32);
     for (plan, offset) in run.iter_mut().zip(0..numbers.count) {
@@ -55,9 +58,34 @@ fn number_some(
     numbers.count as usize
 }
 
+/// Numbers packets of a spread SA.
+#[inline(never)]
+fn number_rows(
+    run: &mut [OutboundPlan<'_>],
+    sa: &OutboundSa,
+    numbers: ReservedRows,
+    ivs: &mut IvAllocator,
+    low: &mut Low<'_>,
+) -> usize {
+    let reserved = ivs.reserve(numbers.count as u32);
+    for (plan, offset) in run.iter_mut().zip(0..numbers.count) {
+        plan.sequence = numbers.first + offset * u64::from(numbers.step);
+        plan.iv = reserved.first + offset;
+    }
+    if numbers.low {
+        low.tell_sequence(sa, numbers.count == 0);
+    }
+    if reserved.low {
+        low.tell_ivs(ivs);
+    }
+    numbers.count as usize
+}
+
 /// Tells control, now and then, that numbers run low.
 pub(super) struct Low<'d> {
     pub(super) table: &'d OutboundTable,
+    /// The clock of the rows of spread SAs.
+    pub(super) clock: Option<&'d dyn RowClock>,
     pub(super) iv_told: &'d mut Option<u64>,
     pub(super) events: &'d mut Events,
     pub(super) now: u64,
@@ -73,19 +101,35 @@ impl Low<'_> {
         let Some(place) = self.table.get(sa.policy()) else {
             return;
         };
-        let interval =
-            if out && !sa.numbers().is_last_block() { NO_BLOCK_INTERVAL_MS } else { LOW_INTERVAL_MS };
+        let latest = place.stripes.as_ref().and_then(|stripes| stripes.latest()).map_or(0, |last| last.start);
+        let (news, may_follow) = match sa.rows() {
+            Some(rows) => (rows.take_news(latest), true),
+            None => (sa.numbers().take_news(), !sa.numbers().is_last_block()),
+        };
+        let interval = if out && may_follow { NO_BLOCK_INTERVAL_MS } else { LOW_INTERVAL_MS };
         // At once for each block; again after a time, because the event may have been lost.
-        let news = sa.numbers().take_news();
         if !news && !self.is_due(place.told.get(), interval) {
             return;
         }
-        let sample = Sample::now(sa, self.now);
+        let sample = Sample::now(sa, self.clock, self.now);
         if self.events.raise(Event::SequenceLow { spi: sa.pair, rate: place.sampled.get().rate(sample) }) {
             place.told.set(Some(self.now));
             place.sampled.set(sample);
         } else if news {
-            sa.numbers().give_news_back();
+            match sa.rows() {
+                Some(rows) => rows.give_news_back(latest),
+                None => sa.numbers().give_news_back(),
+            }
+        }
+    }
+
+    /// Takes rows of a spread SA: none if its policy has no stripes, or another SA by now.
+    fn reserve_rows(&self, sa: &OutboundSa, rows: &Rows, wanted: u32) -> ReservedRows {
+        let place = self.table.get(sa.policy());
+        let is_of = |place: &&PolicyPlace| place.sa.as_ref().is_some_and(|own| own.shares_rows(sa));
+        match place.filter(is_of).and_then(|place| place.stripes.as_deref()) {
+            Some(stripes) => rows.reserve(stripes, row_now(sa, self.clock), wanted),
+            None => ReservedRows::NONE,
         }
     }
 
@@ -126,7 +170,9 @@ fn refuse_unnumbered_of(
             let reason = match (ivs.sender(), ivs.left(1)) {
                 (None, _) => DropReason::NoSender,
                 (Some(_), 0) => DropReason::IvExhausted,
-                _ if plan.sa.numbers().is_last_block() => DropReason::SequenceExhausted,
+                _ if plan.sa.rows().is_none() && plan.sa.numbers().is_last_block() => {
+                    DropReason::SequenceExhausted
+                }
                 _ => DropReason::NoBlock,
             };
             plan.sa.counters().add_drop(reason);

@@ -93,7 +93,8 @@ impl<'s> Planner<'s, '_> {
             return;
         }
         let template = self.template(train);
-        for member in members {
+        let own = template.as_ref().and_then(|(plan, _)| self.of_own_lanes(burst, train, members, plan.sa));
+        for member in own.as_deref().unwrap_or(members) {
             let Some(item) = burst.get_mut(usize::from(member.at)) else { continue };
             if let Some((plan, room)) = &template
                 && fits(item, member.len, plan.sa, room)
@@ -110,15 +111,16 @@ impl<'s> Planner<'s, '_> {
         }
     }
 
-    /// The common plan of a train, if its tunnel is up and carried here, and no other SA stands
-    /// around it.
+    /// The common plan of a train, if its tunnel is up, it is spread or carried here, and no other
+    /// SA stands around it.
     #[inline]
     fn template(&self, train: &OutboundTrain) -> Option<(OutboundPlan<'s>, Room<'s>)> {
         let Path::Protect(policy) = train.path else { return None };
         if self.bundles.is_some() || self.transit.is_some() {
             return None;
         }
-        let sa = self.table.sa(policy).filter(|sa| !sa.outer.is_transport() && self.is_home(sa))?;
+        let may_carry = |sa: &&OutboundSa| sa.spread_by().is_some() || self.is_home(sa);
+        let sa = self.table.sa(policy).filter(|sa| !sa.outer.is_transport()).filter(may_carry)?;
         Some((plan(sa, &train.inner, 0, true, None), Room::of(sa)))
     }
 
@@ -129,7 +131,7 @@ impl<'s> Planner<'s, '_> {
         }
         let reason = match path {
             Path::Protect(policy) => match self.table.sa(policy) {
-                Some(sa) if self.is_home(sa) => return self.protect(item, inner, at, sa),
+                Some(sa) if self.carries(item, sa) => return self.protect(item, inner, at, sa),
                 Some(_) => DropReason::OtherNode,
                 None => self.tell_no_sa(policy, inner.flow),
             },
@@ -139,7 +141,7 @@ impl<'s> Planner<'s, '_> {
             }
             Path::Bypass => DropReason::OtherNode,
             Path::OutsideSa(policy) => match self.table.sa(policy) {
-                Some(sa) if self.is_home(sa) => {
+                Some(sa) if self.carries(item, sa) => {
                     sa.counters().add_drop(DropReason::OutsideSa);
                     DropReason::OutsideSa
                 }
@@ -168,7 +170,7 @@ impl<'s> Planner<'s, '_> {
     fn transit_lets_pass(&mut self, item: &mut Item<'_>, inner: &Inner, path: Path) -> bool {
         let shard = match path {
             Path::Protect(policy) | Path::OutsideSa(policy) => {
-                self.table.sa(policy).map(|sa| sa.pair.shard())
+                self.table.sa(policy).and_then(|sa| self.shard_of(item, sa))
             }
             Path::Bypass if item.ingress.is_flooded() => {
                 Some(self.pairs.pair(inner.flow.local(), inner.flow.remote()))
