@@ -3,6 +3,9 @@
 //! The XDP filter decides this for real packets (`crates/fastpath/bpf/home.h`). This is the same
 //! decision in plain Rust, for the simulator and for a test that compares the two.
 //!
+//! The packets of a spread tunnel are dealt out to all shards, each by its lane
+//! ([`testudo_base::lane`]): ESP by its SPI and number, clear traffic by a hash of the packet.
+//!
 //! Packets with state have one home, whatever MAC address they came by: ESP, IKE, and clear traffic
 //! for protected prefixes. Exactly one node may answer packets to a virtual address (VIP). Other
 //! packets have a home only if they were flooded; a packet to a node's own MAC address came to no
@@ -12,7 +15,7 @@
 //! later ones have no such headers and go up on all nodes. There the kernel reassembles them or,
 //! without the first one, drops them silently (RFC 1122 §3.3.2, RFC 8200 §4.5). So one node has the
 //! whole packet, and one node reports a timeout. Fragments of ESP go to the workers of all nodes:
-//! each reassembles the packet, and the one that carries its shard keeps it.
+//! each reassembles the packet, and the one that carries its shard or lane keeps it.
 
 mod packet;
 
@@ -20,15 +23,16 @@ use crate::group::ClusterKey;
 use packet::{Content, Packet};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use testudo_base::lane::{self, Spread};
 use testudo_base::shard::ShardSet;
 use testudo_base::siphash::SipKey;
-use testudo_base::spi::Shard;
+use testudo_base::spi::{Shard, Spi};
 
 /// The home of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Home {
     /// ESP, or clear traffic for a protected prefix: the node that carries the packets of this
-    /// shard.
+    /// shard. Of a spread tunnel it is the packet's lane.
     Packets(Shard),
     /// IKE: the node that speaks for this shard.
     Ike(Shard),
@@ -86,6 +90,9 @@ impl Ownership {
 pub enum PrefixHome {
     /// Protected by Child SAs of this shard.
     Shard(Shard),
+    /// Protected by spread Child SAs of this shard: each packet goes by its lane, and the shard's
+    /// row clock counts it.
+    Spread(Shard, Spread),
     /// Protected by Child SAs of several shards, or by none yet.
     Ambiguous,
     /// An exception inside a larger prefix: bypassed.
@@ -101,6 +108,8 @@ pub struct Dispatch {
     pub addresses: BTreeSet<IpAddr>,
     /// Prefixes by first address and length.
     pub prefixes: BTreeMap<(IpAddr, u8), PrefixHome>,
+    /// Inbound SAs that are spread.
+    pub spread: BTreeSet<Spi>,
     /// Key of the hash for packets that show no home.
     pub key: SipKey,
 }
@@ -113,8 +122,8 @@ const IKE_INITIATOR: u8 = 1 << 3;
 
 impl Dispatch {
     /// The home of an IP packet. `None` if the filter drops it.
-    pub fn home(&self, arrival: Arrival, packet: &[u8]) -> Option<Home> {
-        let packet = Packet::parse(packet)?;
+    pub fn home(&self, arrival: Arrival, octets: &[u8]) -> Option<Home> {
+        let packet = Packet::parse(octets)?;
         if packet.is_group() {
             return Some(Home::Own);
         }
@@ -124,6 +133,9 @@ impl Dispatch {
         if !self.addresses.contains(&packet.dst) && !packet.is_to_link() {
             match self.prefix(packet.dst) {
                 PrefixHome::Shard(shard) => return Some(Home::Packets(shard)),
+                PrefixHome::Spread(_, spread) => {
+                    return Some(Home::Packets(lane::of_packet(self.key, spread, octets)));
+                }
                 PrefixHome::Ambiguous => return Some(Home::Ambiguous),
                 PrefixHome::Pass => {}
             }
@@ -142,7 +154,10 @@ impl Dispatch {
 
     fn to_vip(&self, content: &Content<'_>) -> Option<Home> {
         match content {
-            Content::Esp([shard, ..]) => Some(Home::Packets(Shard(*shard))),
+            Content::Esp { spi, number } if self.spread.contains(spi) => {
+                Some(Home::Packets(lane::of_number(*spi, *number)))
+            }
+            Content::Esp { spi, .. } => Some(Home::Packets(spi.shard())),
             // A message without a header goes to the default host, which counts it.
             Content::Ike(message) => Some(self.ike(message).map_or(Home::DefaultHost, Home::Ike)),
             Content::IkeStart(message) => self.ike(message).map(Home::Ike),

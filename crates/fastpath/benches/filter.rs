@@ -1,5 +1,5 @@
 //! The filter's time per frame, as measured by the kernel: without a cluster, and on a node that
-//! carries no shard, and all of them.
+//! carries no shard, and all of them. The last rows are those of a cluster with spread tunnels.
 #![allow(clippy::print_stdout)]
 
 #[path = "../src/filter/tests/frames.rs"]
@@ -8,23 +8,32 @@ mod frames;
 
 use frames::*;
 use std::collections::BTreeSet;
+use testudo_base::lane::Spread;
+use testudo_base::spi::Shard;
 use testudo_fastpath::fib::PortIndex;
 use testudo_fastpath::filter::{self, ClusterFilter, Filter, FilterPort, Instance, PrefixUse};
 use testudo_fastpath::mac::MacAddr;
 
 /// A test run comes from the loopback interface.
 const LOOPBACK: u32 = 1;
+const HOMED: PrefixUse = PrefixUse { home: Some(Shard(42)), ..PrefixUse::PROTECT };
 const RUNS: u32 = 1_000_000;
 /// The best of many runs is printed.
 const REPEATS: u32 = 5;
 /// Of [`esp`].
 const SPI: u32 = 0xc000_0001;
+/// Of an SA that is spread.
+const SPREAD: u32 = 0xc000_0002;
 
 fn main() {
     let instances = ["bench-alone", "bench-others", "bench-mine"].map(|n| Instance::new(n).expect(n));
     {
         let [alone, others, mine] = instances.each_ref().map(open);
-        measure(&[alone, in_cluster(others, [0; 4]), in_cluster(mine, [u64::MAX; 4])]);
+        let mut filters = [alone, in_cluster(others, [0; 4]), in_cluster(mine, [u64::MAX; 4])];
+        println!("{:28} {:>8} {:>8} {:>8}  ns", "", "alone", "other's", "mine");
+        measure(&filters, &of_one_home());
+        filters.iter_mut().for_each(|filter| filter.track_spread(SPREAD, 1).expect("a spread SA"));
+        measure(&filters, &of_all_nodes());
     }
     for instance in &instances {
         filter::cleanup(instance).expect("remove the pins");
@@ -51,6 +60,11 @@ fn open(instance: &Instance) -> Filter {
         ("10.2.9.0/24", PrefixUse::PASS),
         ("2001:db8:2::/48", PrefixUse::PROTECT),
         ("2001:db8:2:9::/64", PrefixUse::PASS),
+        ("10.3.0.0/16", HOMED),
+        ("2001:db8:3::/48", HOMED),
+        ("10.4.0.0/16", PrefixUse { spread: Some(Spread::Session), ..HOMED }),
+        ("10.5.0.0/16", PrefixUse { spread: Some(Spread::Packet), ..HOMED }),
+        ("2001:db8:5::/48", PrefixUse { spread: Some(Spread::Packet), ..HOMED }),
     ];
     let prefixes = prefixes.map(|(prefix, to)| (prefix.parse().expect(prefix), to)).into();
     filter.set_prefixes(&prefixes).expect("prefixes");
@@ -71,11 +85,11 @@ fn in_cluster(mut filter: Filter, shards: [u64; 4]) -> Filter {
     filter
 }
 
-fn measure(filters: &[Filter; 3]) {
+type Row = (&'static str, Vec<u8>);
+
+fn of_one_home() -> Vec<Row> {
     let marked = udp(4500, 4500, &esp());
-    // The kernel's own part of a test run is in all of them; "mine" goes on as a frame to the port,
-    // where it goes up.
-    let frames = [
+    vec![
         ("neither", ethernet(0x88cc, &[0; 46])),
         ("ESP", ipv4(PEER4, US4, ESP).frame(&esp())),
         ("ESP, IPv6", ipv6(PEER6, US6, ESP, &esp())),
@@ -85,16 +99,35 @@ fn measure(filters: &[Filter; 3]) {
         ("to protect, IPv6", ipv6(CLIENT6, REMOTE6, TCP, &[0; 20])),
         ("bypassed", ipv4(CLIENT4, PEER4, TCP).frame(&[0; 20])),
         ("bypassed, IPv6", ipv6(CLIENT6, PEER6, TCP, &[0; 20])),
-    ];
-    println!("{:20} {:>8} {:>8} {:>8}  ns", "", "alone", "other's", "mine");
-    for (name, frame) in frames {
+        ("to one home", ipv4(CLIENT4, "10.3.3.4", TCP).frame(&[0; 20])),
+        ("to one home, IPv6", ipv6(CLIENT6, "2001:db8:3::4", TCP, &[0; 20])),
+    ]
+}
+
+fn of_all_nodes() -> Vec<Row> {
+    let spread = [&SPREAD.to_be_bytes()[..], &esp()[4..]].concat();
+    vec![
+        ("ESP, another SA is spread", ipv4(PEER4, US4, ESP).frame(&esp())),
+        ("ESP, spread", ipv4(PEER4, US4, ESP).frame(&spread)),
+        ("ESP, spread, IPv6", ipv6(PEER6, US6, ESP, &spread)),
+        ("to one home", ipv4(CLIENT4, "10.3.3.4", TCP).frame(&[0; 20])),
+        ("spread by session", ipv4(CLIENT4, "10.4.3.4", TCP).frame(&[0; 20])),
+        ("spread by packet", ipv4(CLIENT4, "10.5.3.4", TCP).frame(&[0; 20])),
+        ("spread by packet, IPv6", ipv6(CLIENT6, "2001:db8:5::4", TCP, &[0; 20])),
+    ]
+}
+
+/// The kernel's own part of a test run is in all of them. "mine" goes on as a frame to the port,
+/// where it goes up.
+fn measure(filters: &[Filter; 3], rows: &[Row]) {
+    for (name, frame) in rows {
         let mut flooded = frame.clone();
         flooded[..6].copy_from_slice(&CLUSTER_MAC);
         let [alone, others, mine] = filters;
-        let [a, o, m] = [(alone, &frame), (others, &flooded), (mine, &flooded)].map(|(filter, frame)| {
+        let [a, o, m] = [(alone, frame), (others, &flooded), (mine, &flooded)].map(|(filter, frame)| {
             let runs = (0..REPEATS).map(|_| filter.cost(frame, RUNS).expect("a test run"));
             runs.min().unwrap_or_default().as_nanos()
         });
-        println!("{name:20} {a:8} {o:8} {m:8}");
+        println!("{name:28} {a:8} {o:8} {m:8}");
     }
 }

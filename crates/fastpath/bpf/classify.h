@@ -71,7 +71,8 @@ static __always_inline int classify_local4(struct xdp_md *ctx, const struct arri
 	return at_home(arrival->cluster, home, reason);
 }
 
-static __always_inline int classify_transit4(const struct arrival *arrival, const struct ipv4 *ip)
+static __always_inline int classify_transit4(struct xdp_md *ctx, const struct arrival *arrival,
+					     const struct ipv4 *ip)
 {
 	__u32 to = flags4(&ip->dst);
 	int reason = classify_transit(arrival->port, flags4(&ip->src), to);
@@ -79,7 +80,8 @@ static __always_inline int classify_transit4(const struct arrival *arrival, cons
 	if (!needs_home(arrival, reason))
 		return reason;
 	if (reason == WORKER_PROTECT)
-		return at_home(arrival->cluster, home_of_prefix(to), protect_at(arrival, to));
+		return at_home(arrival->cluster, home_of_prefix(ctx, arrival, to),
+			       protect_at(arrival, to));
 	return at_home(arrival->cluster, home_elsewhere4(arrival, ip), reason);
 }
 
@@ -103,7 +105,7 @@ static __always_inline int classify_ipv4(struct xdp_md *ctx, const struct arriva
 		return PASS_MULTICAST;
 	local = local_flags4(&ip->dst);
 	return local ? classify_local4(ctx, arrival, ip, local, &payload)
-		     : classify_transit4(arrival, ip);
+		     : classify_transit4(ctx, arrival, ip);
 }
 
 /*
@@ -139,8 +141,8 @@ static __always_inline int classify_local6(struct xdp_md *ctx, const struct arri
 	return at_home(arrival->cluster, home, reason);
 }
 
-static __always_inline int classify_transit6(const struct arrival *arrival, const struct ipv6 *ip,
-					     __u32 to)
+static __always_inline int classify_transit6(struct xdp_md *ctx, const struct arrival *arrival,
+					     const struct ipv6 *ip, __u32 to)
 {
 	__u32 from = is_link_local(&ip->src) ? 0 : flags6(&ip->src);
 	int reason = classify_transit(arrival->port, from, to);
@@ -148,7 +150,8 @@ static __always_inline int classify_transit6(const struct arrival *arrival, cons
 	if (!needs_home(arrival, reason))
 		return reason;
 	if (reason == WORKER_PROTECT)
-		return at_home(arrival->cluster, home_of_prefix(to), protect_at(arrival, to));
+		return at_home(arrival->cluster, home_of_prefix(ctx, arrival, to),
+			       protect_at(arrival, to));
 	return at_home(arrival->cluster, home_elsewhere6(arrival, ip), reason);
 }
 
@@ -188,7 +191,7 @@ static __always_inline int classify_ipv6(struct xdp_md *ctx, const struct arriva
 	if (!(to & PREFIX_PROTECT_TO) && is_neighbour_discovery(ip, end))
 		return classify_neighbour_discovery(arrival, ip, local);
 	return local ? classify_local6(ctx, arrival, ip, local)
-		     : classify_transit6(arrival, ip, to);
+		     : classify_transit6(ctx, arrival, ip, to);
 }
 
 #endif

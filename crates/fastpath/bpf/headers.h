@@ -13,6 +13,7 @@
 
 #define PROTO_HOP_BY_HOP 0
 #define PROTO_ICMP 1
+#define PROTO_TCP 6
 #define PROTO_UDP 17
 #define PROTO_ROUTING 43
 #define PROTO_FRAGMENT 44
@@ -20,6 +21,7 @@
 #define PROTO_AH 51
 #define PROTO_ICMPV6 58
 #define PROTO_DESTINATION 60
+#define PROTO_SCTP 132
 
 #define UDP_PORT_IKE 500
 #define UDP_PORT_NATT 4500

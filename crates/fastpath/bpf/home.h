@@ -7,6 +7,7 @@
 #define TESTUDO_HOME_H
 
 #include "arrival.h"
+#include "lane.h"
 #include "packet.h"
 #include "siphash.h"
 
@@ -99,12 +100,31 @@ static __always_inline __u32 home_of_pair6(const struct cluster *cluster, const 
 	return HOME(HOME_PAIR, siphash(cluster->key, words, 4) & 0xff);
 }
 
-/* Clear traffic for a protected prefix with these flags. */
-static __always_inline __u32 home_of_prefix(__u32 flags)
+/*
+ * Counts a clear packet for a spread prefix, whichever node works on it: all nodes count the same
+ * packets. The packets of a shard may arrive on several processors.
+ */
+static __always_inline void advance_clock(const struct arrival *arrival, __u32 shard)
 {
-	if (flags & PREFIX_HOMED)
-		return HOME(HOME_PACKETS, flags >> PREFIX_SHARD_SHIFT & 0xff);
-	return HOME(HOME_EVERYBODY, 0);
+	__u64 *clock = bpf_map_lookup_elem(&clocks, &shard);
+
+	if (clock && arrival->way != TO_OTHERS)
+		__sync_fetch_and_add(clock, 1);
+}
+
+/* Clear traffic for a protected prefix with these flags. */
+static __always_inline __u32 home_of_prefix(struct xdp_md *ctx, const struct arrival *arrival,
+					    __u32 flags)
+{
+	__u32 shard = flags >> PREFIX_SHARD_SHIFT & 0xff;
+
+	if (!(flags & PREFIX_HOMED))
+		return HOME(HOME_EVERYBODY, 0);
+	if (flags & (PREFIX_SPREAD_SESSION | PREFIX_SPREAD_PACKET)) {
+		advance_clock(arrival, shard);
+		shard = lane_of_packet(ctx, arrival->cluster, flags) & 0xff;
+	}
+	return HOME(HOME_PACKETS, shard);
 }
 
 /*
@@ -118,35 +138,50 @@ static __always_inline int protect_at(const struct arrival *arrival, __u32 flags
 }
 
 /*
- * Records the highest sequence number seen for another node, so that a node that takes the SA over
- * knows which numbers may have been accepted. The node that carries the SA has its replay window,
- * and needs no record. Only the daemon adds SPIs, so a stranger's need no memory.
+ * Records the highest sequence number seen, so that a node that takes an SA or a lane over knows
+ * which numbers may have been accepted. The node that carries the SA has its replay window, and
+ * needs no record; of a spread SA no node carries all numbers. Only the daemon adds SPIs, so a
+ * stranger's need no memory.
  *
  * Written without a lock: packets of an SA arrive in one queue and so on one processor, except for
  * a moment when its peer's path changes; a number lost then is exceeded by the next packet. Numbers
  * wrap with ESN.
  */
-static __always_inline void note_seen(const struct esp *esp)
+static __always_inline void note_seen(struct seen *seen, __u32 number)
 {
-	__u32 spi = bpf_ntohl(esp->spi);
-	__u32 number = bpf_ntohl(esp->number);
-	__u32 *highest = bpf_map_lookup_elem(&seen, &spi);
+	if ((__s32)(number - seen->number) > 0)
+		seen->number = number;
+}
 
-	if (highest && (__s32)(number - *highest) > 0)
-		*highest = number;
+/* The shard of an ESP or AH packet; its number is recorded where that is needed. */
+static __always_inline __u8 shard_of_esp(const struct arrival *arrival, const struct esp *esp)
+{
+	const struct cluster *cluster = arrival->cluster;
+	__u32 spi = bpf_ntohl(esp->spi), number = bpf_ntohl(esp->number);
+	__u8 shard = spi >> 24;
+	int carried = has_shard(cluster->packets, shard);
+	struct seen *found;
+
+	if (arrival->way == TO_OTHERS || (carried && !(cluster->flags & CLUSTER_SPREAD)))
+		return shard;
+	found = bpf_map_lookup_elem(&seen, &spi);
+	if (!found)
+		return shard;
+	if (found->flags & SEEN_SPREAD) {
+		note_seen(found, number);
+		return lane_of_number(spi, number);
+	}
+	if (!carried)
+		note_seen(found, number);
+	return shard;
 }
 
 static __always_inline int home_of_esp(const struct arrival *arrival, const struct esp *esp,
 				       void *end)
 {
-	__u8 shard;
-
 	if ((void *)(esp + 1) > end)
 		return DROP_NOT_LINEAR;
-	shard = bpf_ntohl(esp->spi) >> 24;
-	if (arrival->way != TO_OTHERS && !has_shard(arrival->cluster->packets, shard))
-		note_seen(esp);
-	return HOME(HOME_PACKETS, shard);
+	return HOME(HOME_PACKETS, shard_of_esp(arrival, esp));
 }
 
 /*
@@ -163,10 +198,8 @@ static __always_inline int home_of_fragment(const struct arrival *arrival,
 		esp = start + sizeof(struct udp);
 	if (payload->proto == PROTO_AH)
 		esp = start + offsetof(struct ah, numbers);
-	if (payload->fragment == FIRST_FRAGMENT && (void *)(esp + 1) <= end &&
-	    arrival->way != TO_OTHERS &&
-	    !has_shard(arrival->cluster->packets, bpf_ntohl(esp->spi) >> 24))
-		note_seen(esp);
+	if (payload->fragment == FIRST_FRAGMENT && (void *)(esp + 1) <= end)
+		shard_of_esp(arrival, esp);
 	return HOME(HOME_EVERYBODY, 0);
 }
 

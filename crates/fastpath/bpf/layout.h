@@ -9,7 +9,7 @@
 
 #include <linux/types.h>
 
-#define LAYOUT_VERSION 8
+#define LAYOUT_VERSION 9
 
 #define MAX_PORTS 64
 #define MAX_QUEUES 64
@@ -18,6 +18,7 @@
 #define MAX_PREFIXES 65536
 #define MAX_FRAGMENTS 8192
 #define MAX_SEEN 262144
+#define SHARDS 256
 
 /*
  * The owner of these maps. Interface numbers are only valid in the network namespace, identified by
@@ -81,6 +82,12 @@ struct port {
  * successor.
  */
 #define PREFIX_FOR_ANYBODY 64
+/*
+ * Only with PREFIX_HOMED: the packets are dealt out to all shards, each session or each packet by
+ * itself. The second octet then names the shard whose row clock counts them.
+ */
+#define PREFIX_SPREAD_SESSION 128
+#define PREFIX_SPREAD_PACKET 65536
 #define PREFIX_SHARD_SHIFT 8
 
 /* Kinds of local addresses: any, and one that all nodes have. */
@@ -91,6 +98,8 @@ struct port {
 
 #define CLUSTER_ON 1
 #define CLUSTER_DEFAULT_HOST 2
+/* Some SPI is SEEN_SPREAD. */
+#define CLUSTER_SPREAD 4
 
 /*
  * What a node keeps of the packets that all nodes get. Written as a whole; a packet depends on one
@@ -105,6 +114,14 @@ struct cluster {
 	__u64 deadline;   /* nanoseconds of CLOCK_BOOTTIME: from then on it keeps nothing */
 	__u32 flags;
 	__u32 zero;
+};
+
+/* The packets of the SPI are dealt out to all shards by their numbers. */
+#define SEEN_SPREAD 1
+
+struct seen {
+	__u32 number; /* the highest that was seen */
+	__u32 flags;
 };
 
 struct address4 {

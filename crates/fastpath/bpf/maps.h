@@ -64,14 +64,29 @@ struct {
 	__type(value, struct cluster);
 } cluster SEC(".maps");
 
-/* The highest sequence number seen to a VIP, by SPI (both in the machine's byte order). */
+/*
+ * The highest sequence number seen to a VIP, by SPI (both in the machine's byte order), and which
+ * SPIs are spread.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, MAX_SEEN);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, __u32);
-	__type(value, __u32);
+	__type(value, struct seen);
 } seen SEC(".maps");
+
+/*
+ * The row clocks: by shard, the clear packets for spread prefixes of that shard that came here.
+ * The daemon maps them into its memory.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, SHARDS);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, __u64);
+} clocks SEC(".maps");
 
 /*
  * Datagrams to port 4500 whose first fragment is for a worker, with its time (nanoseconds since

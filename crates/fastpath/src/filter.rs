@@ -14,6 +14,7 @@
 
 mod bpffs;
 mod cleanup;
+mod clocks;
 mod cluster;
 mod counters;
 mod error;
@@ -29,6 +30,7 @@ mod tests;
 
 pub use bpffs::{BPFFS, Instance};
 pub use cleanup::{Cleaned, cleanup};
+pub use clocks::RowClocks;
 pub use cluster::ClusterFilter;
 pub use counters::{CounterSet, FilterCounters};
 pub use error::{FilterError, Result};
@@ -62,8 +64,10 @@ pub struct Filter {
     inherited: bool,
     /// Programs behind the filter, on the ports of a cluster's node.
     claims: BTreeMap<u32, ClaimLink>,
-    /// The cluster's entry, as last written.
+    /// The cluster's entry, as last written but for CLUSTER_SPREAD.
     cluster: ClusterValue,
+    /// The SPIs that are spread.
+    spread: BTreeSet<u32>,
     /// The addresses that all nodes of the cluster have.
     vips: BTreeSet<IpAddr>,
     /// Always equal to what the maps say.
@@ -81,7 +85,8 @@ impl Filter {
         loaded.layout.set(&FIRST_KEY, &layout_value(LAYOUT_VERSION, netns), &"version")?;
         let cluster = ClusterValue::default();
         let (vips, unselected) = (BTreeSet::new(), BTreeSet::new());
-        let mut this = Self { pins, loaded, inherited, claims: BTreeMap::new(), cluster, vips, unselected };
+        let (claims, spread) = (BTreeMap::new(), BTreeSet::new());
+        let mut this = Self { pins, loaded, inherited, claims, cluster, spread, vips, unselected };
         this.unselected = this.addresses_that(is_unselected)?;
         Ok(this)
     }

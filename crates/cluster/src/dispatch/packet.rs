@@ -2,6 +2,7 @@
 //! `local.h`).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use testudo_base::spi::Spi;
 
 const UDP: u8 = 17;
 const ESP: u8 = 50;
@@ -50,8 +51,11 @@ struct Payload<'a> {
 
 /// The kind of a packet to a VIP.
 pub(super) enum Content<'a> {
-    /// ESP or AH, by its SPI.
-    Esp([u8; 4]),
+    /// ESP or AH.
+    Esp {
+        spi: Spi,
+        number: u32,
+    },
     /// An IKE message, or its first part.
     Ike(&'a [u8]),
     /// The first fragment of an IKE message, or a part of it.
@@ -208,6 +212,7 @@ impl<'a> Payload<'a> {
 
 fn esp<'a>(octets: &[u8]) -> Option<Content<'a>> {
     let header: &[u8; ESP_HEADER] = octets.first_chunk()?;
-    let [spi @ .., _, _, _, _] = *header;
-    Some(Content::Esp(spi))
+    let [s0, s1, s2, s3, number @ ..] = *header;
+    let spi = Spi(u32::from_be_bytes([s0, s1, s2, s3]));
+    Some(Content::Esp { spi, number: u32::from_be_bytes(number) })
 }

@@ -18,8 +18,11 @@ fn dispatch() -> Dispatch {
             prefix("10.0.0.0", 8, PrefixHome::Ambiguous),
             prefix("10.2.0.0", 16, PrefixHome::Shard(Shard(42))),
             prefix("10.2.9.0", 24, PrefixHome::Pass),
+            prefix("10.4.0.0", 16, PrefixHome::Spread(Shard(42), Spread::Packet)),
             prefix("::", 0, PrefixHome::Shard(Shard(43))),
+            prefix("2001:db8:4::", 48, PrefixHome::Spread(Shard(43), Spread::Session)),
         ]),
+        spread: [SPREAD].into(),
         key: SipKey::new([3; 16]),
     }
 }
@@ -59,6 +62,8 @@ fn ike(initiator: [u8; 8], responder: [u8; 8], flags: u8) -> Vec<u8> {
 }
 
 const ESP: [u8; 12] = [0xc0, 1, 2, 3, 0, 0, 0, 1, 9, 9, 9, 9];
+/// An SA that is spread.
+const SPREAD: Spi = Spi(0xc009_0909);
 const THEIRS: [u8; 8] = [0x77; 8];
 const OURS: [u8; 8] = [5, 1, 1, 1, 1, 1, 1, 1];
 
@@ -149,6 +154,31 @@ fn clear_traffic_goes_by_its_prefix_and_what_is_bypassed_by_its_addresses() {
     let direct = |dst: &str| dispatch().home(Arrival::Own, &v4("172.16.0.7", dst, 6, 0, &[0; 20]));
     assert_eq!(direct(PEER), Some(Home::Own));
     assert_eq!(direct("10.2.3.4"), Some(Home::Packets(Shard(42))));
+}
+
+/// Their home shard decides about nothing.
+#[test]
+fn packets_of_a_spread_tunnel_go_by_their_lanes() {
+    let mut lanes = BTreeSet::new();
+    for number in 0..2000_u32 {
+        let esp = [&SPREAD.0.to_be_bytes()[..], &number.to_be_bytes(), &[9; 8]].concat();
+        let home = Some(Home::Packets(lane::of_number(SPREAD, number)));
+        assert_eq!(flooded(&v4(PEER, VIP, 50, 0, &esp)), home);
+        assert_eq!(flooded(&v4(PEER, VIP, 17, 0, &udp(4500, &esp))), home);
+        assert_eq!(flooded(&v6(PEER6, VIP6, 51, &[&[4, 4, 0, 0][..], &esp].concat())), home);
+        assert_eq!(flooded(&v4(PEER, VIP, 50, 0x2000, &esp)), Some(Home::Everybody), "a fragment");
+
+        let tcp = [&[0x9c, 0x40, 0, 80][..], &number.to_be_bytes(), &[0; 12]].concat();
+        let one = v4("172.16.0.7", "10.4.3.4", 6, 0, &tcp);
+        let lane = lane::of_packet(dispatch().key, Spread::Packet, &one);
+        assert_eq!(flooded(&one), Some(Home::Packets(lane)));
+        assert_eq!(dispatch().home(Arrival::Own, &one), Some(Home::Packets(lane)));
+        lanes.insert(lane);
+        let of_session = v6(PEER6, "2001:db8:4::1", 6, &tcp);
+        let lane = lane::of_packet(dispatch().key, Spread::Session, &of_session);
+        assert_eq!(flooded(&of_session), Some(Home::Packets(lane)));
+    }
+    assert!(lanes.len() > 250, "{}", lanes.len());
 }
 
 #[test]

@@ -1,7 +1,10 @@
 //! What the filter keeps of the packets that all nodes of a cluster receive.
 
 use super::error::Result;
-use super::layout::{ADDRESS, CLUSTER_DEFAULT_HOST, CLUSTER_ON, ClusterValue, UNSELECTED, VIP, address_key};
+use super::layout::{
+    ADDRESS, CLUSTER_DEFAULT_HOST, CLUSTER_ON, CLUSTER_SPREAD, ClusterValue, UNSELECTED, VIP, address_key,
+    seen_number, seen_value,
+};
 use super::{FIRST_KEY, Filter};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -59,26 +62,52 @@ impl Filter {
     }
 
     fn write_cluster(&self) -> Result<()> {
-        self.loaded.cluster.set(&FIRST_KEY, &self.cluster.encode(), &"of this node")
+        let spread = if self.spread.is_empty() { 0 } else { CLUSTER_SPREAD };
+        let value = ClusterValue { flags: self.cluster.flags | spread, ..self.cluster.clone() };
+        self.loaded.cluster.set(&FIRST_KEY, &value.encode(), &"of this node")
     }
 
     /// Has the highest sequence number recorded that comes to a VIP for an inbound SA while another
     /// node carries its shard. `from` is the first number to compare with (its lower half, with
     /// ESN). Both numbers are in the machine's byte order.
     pub fn track(&mut self, spi: u32, from: u32) -> Result<()> {
-        self.loaded.seen.set(&spi.to_ne_bytes(), &from.to_ne_bytes(), &format_args!("of SA {spi:08x}"))
+        self.write_seen(spi, from, false)?;
+        self.set_spread(spi, false)
+    }
+
+    /// Has the packets of an inbound SA dealt out to all shards by their numbers, and the highest
+    /// number recorded that comes to a VIP, whoever carries it. Otherwise like [`Self::track`].
+    pub fn track_spread(&mut self, spi: u32, from: u32) -> Result<()> {
+        self.write_seen(spi, from, true)?;
+        self.set_spread(spi, true)
     }
 
     /// Forgets an SA.
     pub fn untrack(&mut self, spi: u32) -> Result<()> {
-        self.loaded.seen.remove(&spi.to_ne_bytes(), &format_args!("of SA {spi:08x}"))
+        self.loaded.seen.remove(&spi.to_ne_bytes(), &format_args!("of SA {spi:08x}"))?;
+        self.set_spread(spi, false)
     }
 
-    /// The highest sequence number that has come for an SA while another node carried it; `None` if
-    /// it is not tracked.
+    fn write_seen(&self, spi: u32, from: u32, is_spread: bool) -> Result<()> {
+        let value = seen_value(from, is_spread);
+        self.loaded.seen.set(&spi.to_ne_bytes(), &value, &format_args!("of SA {spi:08x}"))
+    }
+
+    /// Without any SPI that is spread, the filter looks up none that is carried here.
+    fn set_spread(&mut self, spi: u32, is_spread: bool) -> Result<()> {
+        let was_empty = self.spread.is_empty();
+        match is_spread {
+            true => self.spread.insert(spi),
+            false => self.spread.remove(&spi),
+        };
+        if was_empty == self.spread.is_empty() { Ok(()) } else { self.write_cluster() }
+    }
+
+    /// The highest sequence number that has come for an SA, of one that is not spread while another
+    /// node carried it; `None` if it is not tracked.
     pub fn seen(&self, spi: u32) -> Result<Option<u32>> {
         let value = self.loaded.seen.get(&spi.to_ne_bytes(), &format_args!("of SA {spi:08x}"))?;
-        Ok(value.as_deref().and_then(<[u8]>::first_chunk).map(|v| u32::from_ne_bytes(*v)))
+        Ok(value.as_deref().and_then(seen_number))
     }
 
     /// Sets the gateway's own addresses for IKE and ESP, beside the VIPs. A new address counts as

@@ -95,6 +95,12 @@ pub enum FilterError {
         /// libbpf's error.
         source: libbpf_rs::Error,
     },
+    /// The row clocks cannot be mapped into memory.
+    #[error("cannot map the row clocks of the XDP filter: {source}")]
+    Clocks {
+        /// The kernel's answer.
+        source: io::Error,
+    },
     /// A port or queue number that is out of range.
     #[error("{what} {found}, expected at most {limit}")]
     Range {

@@ -3,11 +3,12 @@
 use super::ports::FilterPort;
 use crate::fib::PortIndex;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use testudo_base::lane::Spread;
 use testudo_base::prefix::Prefix;
 use testudo_base::spi::Shard;
 
 /// Grows with every change of a map or of a value's meaning.
-pub(super) const LAYOUT_VERSION: u32 = 8;
+pub(super) const LAYOUT_VERSION: u32 = 9;
 /// Ports of an instance.
 pub const MAX_PORTS: u16 = 64;
 /// Receive queues of a port.
@@ -22,6 +23,8 @@ const PREFIX_HOMED: u32 = 8;
 const PREFIX_JUDGE_FROM: u32 = 16;
 const PREFIX_OPEN_TO_HOST: u32 = 32;
 const PREFIX_FOR_ANYBODY: u32 = 64;
+const PREFIX_SPREAD_SESSION: u32 = 128;
+const PREFIX_SPREAD_PACKET: u32 = 65536;
 const PREFIX_SHARD_SHIFT: u32 = 8;
 const PORT_FLOODED: u16 = 2;
 /// Bit: one of our addresses.
@@ -32,6 +35,9 @@ pub(super) const VIP: u32 = 2;
 pub(super) const UNSELECTED: u32 = 4;
 pub(super) const CLUSTER_ON: u32 = 1;
 pub(super) const CLUSTER_DEFAULT_HOST: u32 = 2;
+pub(super) const CLUSTER_SPREAD: u32 = 4;
+/// Bit: the packets of an SPI are dealt out by their numbers.
+const SEEN_SPREAD: u32 = 1;
 
 /// First octet of the stamp before a packet.
 pub const STAMP_MAGIC: u8 = 0x54;
@@ -107,6 +113,9 @@ pub struct PrefixUse {
     /// The shard that carries all packets to the prefix. `None` if several do, or if it is not
     /// known yet: then the workers of all nodes get them. A lone gateway ignores it.
     pub home: Option<Shard>,
+    /// Deals the packets out to all shards in this way. The shard that `home` names keeps their row
+    /// clock. Means nothing without `home`.
+    pub spread: Option<Spread>,
 }
 
 impl PrefixUse {
@@ -121,6 +130,7 @@ impl PrefixUse {
         within: true,
         for_anybody: false,
         home: None,
+        spread: None,
     };
 
     pub(super) fn encode(self) -> [u8; 4] {
@@ -131,13 +141,24 @@ impl PrefixUse {
         let within = if self.within { PREFIX_WITHIN } else { 0 };
         let anybody = if self.for_anybody { PREFIX_FOR_ANYBODY } else { 0 };
         let home = self.home.map_or(0, |shard| PREFIX_HOMED | u32::from(shard.0) << PREFIX_SHARD_SHIFT);
-        (to | from | judge | open | within | anybody | home).to_ne_bytes()
+        let spread = match self.spread {
+            Some(Spread::Session) => PREFIX_SPREAD_SESSION,
+            Some(Spread::Packet) => PREFIX_SPREAD_PACKET,
+            None => 0,
+        };
+        (to | from | judge | open | within | anybody | home | spread).to_ne_bytes()
     }
 
     pub(super) fn decode(value: [u8; 4]) -> Self {
         let flags = u32::from_ne_bytes(value);
         let has = |flag: u32| flags & flag != 0;
+        let spread = match (has(PREFIX_SPREAD_PACKET), has(PREFIX_SPREAD_SESSION)) {
+            (true, _) => Some(Spread::Packet),
+            (false, true) => Some(Spread::Session),
+            (false, false) => None,
+        };
         Self {
+            spread,
             protect_to: has(PREFIX_PROTECT_TO),
             refuse_from: has(PREFIX_REFUSE_FROM),
             judge_from: has(PREFIX_JUDGE_FROM),
@@ -194,6 +215,20 @@ impl ClusterValue {
         let words = words.flat_map(|word| word.to_ne_bytes());
         words.chain(self.flags.to_ne_bytes()).chain([0; 4]).collect()
     }
+}
+
+/// `struct seen`.
+pub(super) fn seen_value(number: u32, is_spread: bool) -> [u8; 8] {
+    let flags = if is_spread { SEEN_SPREAD } else { 0 };
+    let mut value = [0; 8];
+    value[0..4].copy_from_slice(&number.to_ne_bytes());
+    value[4..8].copy_from_slice(&flags.to_ne_bytes());
+    value
+}
+
+/// The number from a `struct seen`.
+pub(super) fn seen_number(value: &[u8]) -> Option<u32> {
+    Some(u32::from_ne_bytes(*value.first_chunk()?))
 }
 
 /// The number of a port from a `struct port`.
@@ -260,6 +295,7 @@ pub(super) fn read_address(key: &[u8]) -> Option<IpAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use testudo_base::shard::SHARDS;
 
     fn defined(name: &str) -> u32 {
         let header = include_str!("../../bpf/layout.h");
@@ -292,13 +328,18 @@ mod tests {
         assert_eq!(defined("PREFIX_JUDGE_FROM"), PREFIX_JUDGE_FROM);
         assert_eq!(defined("PREFIX_OPEN_TO_HOST"), PREFIX_OPEN_TO_HOST);
         assert_eq!(defined("PREFIX_FOR_ANYBODY"), PREFIX_FOR_ANYBODY);
+        assert_eq!(defined("PREFIX_SPREAD_SESSION"), PREFIX_SPREAD_SESSION);
+        assert_eq!(defined("PREFIX_SPREAD_PACKET"), PREFIX_SPREAD_PACKET);
         assert_eq!(defined("PREFIX_SHARD_SHIFT"), PREFIX_SHARD_SHIFT);
+        assert_eq!(defined("SHARDS") as usize, SHARDS);
         assert_eq!(defined("PORT_FLOODED"), PORT_FLOODED.into());
         assert_eq!(defined("LOCAL_ADDRESS"), ADDRESS);
         assert_eq!(defined("LOCAL_VIP"), VIP);
         assert_eq!(defined("LOCAL_UNSELECTED"), UNSELECTED);
         assert_eq!(defined("CLUSTER_ON"), CLUSTER_ON);
         assert_eq!(defined("CLUSTER_DEFAULT_HOST"), CLUSTER_DEFAULT_HOST);
+        assert_eq!(defined("CLUSTER_SPREAD"), CLUSTER_SPREAD);
+        assert_eq!(defined("SEEN_SPREAD"), SEEN_SPREAD);
     }
 
     #[test]
@@ -314,7 +355,9 @@ mod tests {
 
     #[test]
     fn uses_can_be_read_back() {
-        for flags in [0u32, 1, 2, 3, 4, 5, 6, 7, 8 | 1, 0xff08 | 1, 0x2a08 | 4, 16, 16 | 2, 32, 32 | 16 | 3] {
+        let homed = [8 | 1, 0xff08 | 1, 0x2a08 | 4, 0x2a08 | 128, 0x1_2a08, 128, 0x1_0000];
+        let unhomed = [0u32, 1, 2, 3, 4, 5, 6, 7, 16, 16 | 2, 32, 32 | 16 | 3];
+        for flags in homed.into_iter().chain(unhomed) {
             let value = flags.to_ne_bytes();
             assert_eq!(PrefixUse::decode(value).encode(), value);
         }

@@ -56,6 +56,11 @@ impl FilterMap {
         }
     }
 
+    /// The descriptor of the map.
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.handle.as_fd()
+    }
+
     /// All keys.
     pub(super) fn keys(&self) -> Vec<Vec<u8>> {
         self.handle.keys().collect()
@@ -83,6 +88,7 @@ pub(super) struct Loaded {
     pub(super) prefixes6: FilterMap,
     pub(super) cluster: FilterMap,
     pub(super) seen: FilterMap,
+    pub(super) clocks: FilterMap,
     pub(super) sockets: FilterMap,
     pub(super) counters: FilterMap,
 }
@@ -117,6 +123,7 @@ impl Loaded {
             prefixes6: map("prefixes6")?,
             cluster: map("cluster")?,
             seen: map("seen")?,
+            clocks: map("clocks")?,
             sockets: map("xsks")?,
             counters: map("counters")?,
             object,

@@ -11,5 +11,6 @@ mod escape;
 mod fixtures;
 mod fragments;
 mod frames;
+mod spread;
 mod switching;
 mod verifier;

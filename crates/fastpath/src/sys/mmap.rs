@@ -101,7 +101,7 @@ impl Drop for Mapping {
     }
 }
 
-/// The first page of a file or device, mapped to be read while others write it.
+/// The first page of a file, a device or a BPF map, mapped to be read while others write it.
 #[derive(Debug)]
 pub(crate) struct WatchedPage(Mapping);
 

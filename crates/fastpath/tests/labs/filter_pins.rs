@@ -1,14 +1,20 @@
 //! Taking over, and refusing to take over, what another run has pinned.
 
+#[path = "../../src/filter/tests/frames.rs"]
+#[allow(dead_code, reason = "the filter's own tests need more of them")]
+mod frames;
+
 use crate::hosts::{eventually, sysctl};
 use crate::support::ip;
 use crate::support::namespace::Namespace;
-use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, libbpf_sys};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use testudo_base::lane::Spread;
+use testudo_base::spi::Shard;
 use testudo_fastpath::fib::PortIndex;
 use testudo_fastpath::filter::{
     self, BPFFS, ClusterFilter, CounterSet, Filter, FilterError, FilterPort, Instance, MAX_QUEUES, PrefixUse,
@@ -160,6 +166,124 @@ fn maps_of_another_version_are_kept_while_they_protect() {
         assert!(error.to_string().contains("--cleanup"), "{error}");
         ip("link delete bp-layout0");
         assert!(!Filter::open(instance).expect("nothing is protected any more").is_inherited());
+    });
+}
+
+/// Layout 8 had no row clocks, and a number alone for each SPI.
+#[test]
+fn maps_of_the_layout_before_are_kept_while_they_protect_and_replaced_then() {
+    in_namespace("before", |instance| {
+        let port = port("bp-before0");
+        Filter::open(instance).expect("filter").attach(&port).expect("attach");
+        let maps = pins(instance).join("maps");
+        ["seen", "clocks"].iter().for_each(|name| std::fs::remove_file(maps.join(name)).expect(name));
+        let options = libbpf_sys::bpf_map_create_opts {
+            sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
+            map_flags: libbpf_sys::BPF_F_NO_PREALLOC,
+            ..Default::default()
+        };
+        let mut seen = MapHandle::create(MapType::Hash, Some("seen"), 4, 4, 262_144, &options).expect("map");
+        seen.pin(maps.join("seen")).expect("pin");
+        let layout = MapHandle::from_pinned_path(maps.join("layout")).expect("map");
+        let mut value = layout.lookup(&[0; 4], MapFlags::ANY).expect("read").expect("entry");
+        value[0] = 8;
+        layout.update(&[0; 4], &value, MapFlags::ANY).expect("write");
+        let error = Filter::open(instance).map(|_| ()).expect_err("layout 8");
+        assert!(matches!(error, FilterError::Layout { found: 8, .. }), "{error}");
+        ip("link delete bp-before0");
+        let mut filter = Filter::open(instance).expect("nothing is protected any more");
+        assert!(!filter.is_inherited());
+        filter.track_spread(SPREAD, 5).expect("a spread SA");
+        assert_eq!(filter.seen(SPREAD).expect("seen"), Some(5));
+        assert_eq!(filter.clocks().expect("clocks").now(HOME), 0);
+    });
+}
+
+const SPREAD: u32 = 0xc000_0001;
+/// An SA that is not spread, of the same shard.
+const HOMED: u32 = 0xc000_0002;
+const HOME: Shard = Shard(0xc0);
+
+/// A node that carries all shards, whose port is the loopback interface: there [`Filter::cost`]
+/// runs a frame.
+fn carrier(instance: &Instance) -> Filter {
+    let mut filter = Filter::open(instance).expect("filter");
+    let port = FilterPort {
+        index: PortIndex(3),
+        name: "lo".to_owned(),
+        ifindex: 1,
+        mac: MacAddr(frames::PORT_MAC),
+        cluster_mac: Some(MacAddr(frames::CLUSTER_MAC)),
+        check_source: true,
+        allow_generic: false,
+    };
+    filter.set_port(&port).expect("port");
+    let vips = [frames::US4.parse().expect("address")].into();
+    filter.set_cluster(Some(&ClusterFilter { vips, key: [1, 2] })).expect("cluster");
+    filter.set_shards([[u64::MAX; 4], [0; 4], [0; 4]], false).expect("shards");
+    filter
+}
+
+fn receive(filter: &Filter, spi: u32, number: u32) {
+    let esp = [&spi.to_be_bytes()[..], &number.to_be_bytes(), &[0; 40]].concat();
+    let packet = frames::ipv4(frames::PEER4, frames::US4, frames::ESP).packet(&esp);
+    filter.cost(&frames::ethernet_to(frames::CLUSTER_MAC, 0x0800, &packet), 1).expect("a test run");
+}
+
+/// The filter looks carried SAs up as long as one is spread, whatever else of its table changes.
+#[test]
+fn the_filter_looks_for_spread_sas_from_the_first_to_the_last() {
+    in_namespace("spread", |instance| {
+        let mut filter = carrier(instance);
+        let seen = |filter: &Filter, spi| filter.seen(spi).expect("seen");
+        filter.track_spread(SPREAD, 1).expect("a spread SA");
+        filter.track_spread(SPREAD + 8, 1).expect("another");
+        filter.track(HOMED, 1).expect("an SA");
+        [SPREAD, HOMED].iter().for_each(|spi| receive(&filter, *spi, 5));
+        assert_eq!([SPREAD, HOMED].map(|spi| seen(&filter, spi)), [Some(5), Some(1)]);
+        // Other changes of the table keep it so.
+        let vips = filter.vips().expect("vips");
+        filter.set_cluster(Some(&ClusterFilter { vips, key: [3, 4] })).expect("cluster");
+        filter.set_shards([[u64::MAX; 4], [0; 4], [0; 4]], true).expect("shards");
+        filter.set_fence(7).expect("fence");
+        filter.untrack(SPREAD + 8).expect("untrack");
+        receive(&filter, SPREAD, 6);
+        assert_eq!(seen(&filter, SPREAD), Some(6));
+        // Each way in which the last one ends.
+        filter.track(SPREAD, 1).expect("it is spread no more");
+        receive(&filter, SPREAD, 7);
+        assert_eq!(seen(&filter, SPREAD), Some(1));
+        filter.track_spread(SPREAD, 1).expect("again");
+        filter.untrack(SPREAD).expect("untrack");
+        assert_eq!(seen(&filter, SPREAD), None);
+        let table = MapHandle::from_pinned_path(pins(instance).join("maps/cluster")).expect("map");
+        let table = table.lookup(&[0; 4], MapFlags::ANY).expect("read").expect("entry");
+        assert_eq!(table[120] & 4, 0, "CLUSTER_SPREAD");
+    });
+}
+
+/// A row that was used once must not come again.
+#[test]
+fn row_clocks_go_on_after_a_restart() {
+    in_namespace("clocks", |instance| {
+        let prefixes = || {
+            let spread = PrefixUse { home: Some(HOME), spread: Some(Spread::Packet), ..PrefixUse::PROTECT };
+            PrefixUses::from([("10.2.0.0/16".parse().expect("prefix"), spread)])
+        };
+        let clear = frames::ipv4(frames::CLIENT4, frames::REMOTE4, frames::TCP).packet(&[0; 20]);
+        let clear = frames::ethernet_to(frames::CLUSTER_MAC, 0x0800, &clear);
+        let mut filter = carrier(instance);
+        filter.attach(&port("bp-clocks0")).expect("attach");
+        filter.set_prefixes(&prefixes()).expect("prefixes");
+        let earlier = filter.clocks().expect("clocks");
+        filter.cost(&clear, 3).expect("test runs");
+        assert_eq!((earlier.now(HOME), earlier.now(Shard(0))), (3, 0));
+        drop(filter);
+        assert_eq!(earlier.now(HOME), 3, "the handle is good without the filter");
+        let filter = carrier(instance);
+        assert_eq!(filter.prefixes().expect("prefixes"), prefixes());
+        filter.cost(&clear, 2).expect("test runs");
+        assert_eq!((filter.clocks().expect("clocks").now(HOME), earlier.now(HOME)), (5, 5));
     });
 }
 

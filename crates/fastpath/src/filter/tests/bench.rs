@@ -2,9 +2,11 @@
 
 use super::frames::{CLUSTER_MAC, PORT_MAC, US4, US6};
 use crate::fib::PortIndex;
-use crate::filter::layout::{ADDRESS, ClusterValue, VIP, address_key, port_value, prefix_key};
+use crate::filter::layout::{
+    ADDRESS, ClusterValue, VIP, address_key, port_value, prefix_key, seen_number, seen_value,
+};
 use crate::filter::object::Loaded;
-use crate::filter::{CounterSet, FilterCounters, FilterPort, PrefixUse, Reason, STAMP_LEN, Stamp};
+use crate::filter::{CounterSet, FilterCounters, FilterPort, PrefixUse, Reason, RowClocks, STAMP_LEN, Stamp};
 use crate::mac::MacAddr;
 use libbpf_rs::ProgramInput;
 use std::net::IpAddr;
@@ -89,12 +91,21 @@ impl Bench {
 
     /// Has the highest number of an SPI recorded from now on.
     pub(super) fn track(&self, spi: u32, from: u32) {
-        self.loaded.seen.set(&spi.to_ne_bytes(), &from.to_ne_bytes(), &"seen").unwrap();
+        self.loaded.seen.set(&spi.to_ne_bytes(), &seen_value(from, false), &"seen").unwrap();
+    }
+
+    /// The same, and has the packets of the SPI dealt out by their numbers.
+    pub(super) fn track_spread(&self, spi: u32, from: u32) {
+        self.loaded.seen.set(&spi.to_ne_bytes(), &seen_value(from, true), &"seen").unwrap();
+    }
+
+    pub(super) fn clocks(&self) -> RowClocks {
+        RowClocks::of(&self.loaded.clocks).expect("row clocks")
     }
 
     pub(super) fn seen(&self, spi: u32) -> Option<u32> {
         let value = self.loaded.seen.get(&spi.to_ne_bytes(), &"seen").unwrap()?;
-        Some(u32::from_ne_bytes(*value.first_chunk().unwrap()))
+        seen_number(&value)
     }
 
     pub(super) fn remove_port(&self) {

@@ -27,8 +27,8 @@ pub(super) fn table() -> ClusterValue {
 
 impl ClusterValue {
     pub(super) fn with_default_host(self, default_host: bool) -> Self {
-        let flags = if default_host { CLUSTER_ON | CLUSTER_DEFAULT_HOST } else { CLUSTER_ON };
-        Self { flags, ..self }
+        let set = if default_host { CLUSTER_DEFAULT_HOST } else { 0 };
+        Self { flags: self.flags & !CLUSTER_DEFAULT_HOST | set, ..self }
     }
 }
 

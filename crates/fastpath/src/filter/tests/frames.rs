@@ -32,6 +32,7 @@ pub(super) const AH: u8 = 51;
 pub(super) const ICMPV6: u8 = 58;
 pub(super) const NO_NEXT: u8 = 59;
 pub(super) const OPTIONS: u8 = 60;
+pub(super) const SCTP: u8 = 132;
 pub(super) const HOP_BY_HOP: u8 = 0;
 
 pub(super) fn ethernet_to(mac: [u8; 6], kind: u16, payload: &[u8]) -> Vec<u8> {
