@@ -8,6 +8,7 @@ use crate::policies::Protection;
 use crate::prefix_map::{PrefixMap, PrefixSet};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use testudo_base::lane::Spread;
 use testudo_base::prefix::Prefix;
 use testudo_base::spi::Shard;
 use testudo_cluster::dispatch::PrefixHome;
@@ -112,15 +113,20 @@ impl Demand<'_> {
     pub(super) fn at(&self, prefix: &Prefix) -> Planned {
         let planned = self.held_back(prefix);
         let usage = planned.usage.or_else(|| self.homed(prefix));
-        let usage = usage.map(|usage| PrefixUse { home: self.home(prefix, usage), ..usage });
+        let usage = usage.map(|usage| {
+            let (home, spread) = self.home(prefix, usage);
+            PrefixUse { home, spread, ..usage }
+        });
         Planned { usage, ..planned }
     }
 
-    /// The shard of all traffic to a prefix, as far as no longer prefix has its own.
-    fn home(&self, prefix: &Prefix, usage: PrefixUse) -> Option<Shard> {
-        match self.homes.longest(prefix)? {
-            PrefixHome::Shard(shard) if usage.protect_to => Some(*shard),
-            _ => None,
+    /// The shard of all traffic to a prefix, as far as no longer prefix has its own, and how that
+    /// traffic is spread.
+    fn home(&self, prefix: &Prefix, usage: PrefixUse) -> (Option<Shard>, Option<Spread>) {
+        match self.homes.longest(prefix) {
+            Some(PrefixHome::Shard(shard)) if usage.protect_to => (Some(*shard), None),
+            Some(PrefixHome::Spread(shard, spread)) if usage.protect_to => (Some(*shard), Some(*spread)),
+            _ => (None, None),
         }
     }
 

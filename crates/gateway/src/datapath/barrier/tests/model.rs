@@ -6,6 +6,7 @@ use crate::prefix::covers;
 use crate::prefix_map::PrefixSet;
 use proptest::prelude::*;
 use std::cmp::Reverse;
+use testudo_base::lane::Spread;
 
 const TO_ALONE: PrefixUse = PrefixUse { protect_to: true, within: false, ..PrefixUse::PASS };
 const FOR_ANYBODY: PrefixUse = PrefixUse { for_anybody: true, ..PrefixUse::PROTECT };
@@ -83,9 +84,10 @@ impl Model {
                 .map(|(prefix, usage)| (prefix, PrefixUse { within: true, for_anybody: false, ..usage })),
         );
         for (prefix, usage) in &mut uses {
-            usage.home = match longest(&self.homes, prefix) {
-                Some(PrefixHome::Shard(shard)) if usage.protect_to => Some(shard),
-                _ => None,
+            (usage.home, usage.spread) = match longest(&self.homes, prefix) {
+                Some(PrefixHome::Shard(shard)) if usage.protect_to => (Some(shard), None),
+                Some(PrefixHome::Spread(shard, spread)) if usage.protect_to => (Some(shard), Some(spread)),
+                _ => (None, None),
             };
         }
         exempt.extend(connected.keys());
@@ -154,7 +156,13 @@ fn arb_prefix() -> impl Strategy<Value = Prefix> {
 }
 
 fn arb_home() -> impl Strategy<Value = PrefixHome> {
-    prop_oneof![1 => Just(PrefixHome::Ambiguous), 3 => (0u8..3).prop_map(|shard| PrefixHome::Shard(Shard(shard)))]
+    let shard = || (0u8..3).prop_map(Shard);
+    let spread = prop::sample::select(vec![Spread::Session, Spread::Packet]);
+    prop_oneof![
+        1 => Just(PrefixHome::Ambiguous),
+        3 => shard().prop_map(PrefixHome::Shard),
+        1 => (shard(), spread).prop_map(|(shard, spread)| PrefixHome::Spread(shard, spread)),
+    ]
 }
 
 fn width(range: &AddrRange) -> u32 {
@@ -206,6 +214,7 @@ proptest! {
             Just(PrefixUse::PROTECT), Just(JUDGED), Just(OPEN), Just(TO_ALONE), Just(FOR_ANYBODY), Just(PrefixUse { within: true, ..TO_ALONE }),
             Just(PrefixUse { within: true, refuse_from: false, ..OPEN }), Just(PrefixUse::PASS),
             Just(PrefixUse { within: true, home: Some(Shard(1)), ..PrefixUse::PROTECT }),
+            Just(PrefixUse { within: true, home: Some(Shard(1)), spread: Some(Spread::Packet), ..PrefixUse::PROTECT }),
         ], 0..4),
         events in prop::collection::vec(arb_event(), 1..40),
     ) {
