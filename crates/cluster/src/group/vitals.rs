@@ -13,7 +13,7 @@ use super::views::Views;
 use super::{GroupConfig, GroupOutput};
 use crate::node::NodeId;
 use peers::{Peer, Peers};
-use ports::Ports;
+use ports::{Hearing, Ports};
 use std::time::Duration;
 use testudo_base::shard::ShardSet;
 use testudo_ike::output::Time;
@@ -212,8 +212,11 @@ impl Vitals {
         let is_broken = self.links.lacks_port() || {
             // A node that was late itself, or has come into another view, has not heard yet what it
             // will.
-            let is_left_out = self.attentive < since && ports::is_left_out(&core.config, &self.peers, since);
-            self.ports.leave_out(is_left_out, now, since)
+            let hearing = match self.attentive < since {
+                true => ports::heard_on_all(&core.config, &self.peers, since),
+                false => Hearing::Unknown,
+            };
+            self.ports.hear(hearing, now, since)
         };
         if let Some(well) = self.ports.judge(is_broken, now) {
             core.outputs.push_back(GroupOutput::Ports { well });

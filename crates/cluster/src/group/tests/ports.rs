@@ -47,6 +47,26 @@ fn a_port_that_swallows_everything_is_found_one_way_or_both() {
     }
 }
 
+/// A node that is late itself has no complaint: that does not prove that its port works again.
+#[test]
+fn a_port_that_was_silent_is_well_only_once_somebody_is_heard_there() {
+    let mut net = running(3);
+    net.deaf.insert((2, 1));
+    net.mute.insert((2, 1));
+    net.pass(1000);
+    for _ in 0..20 {
+        net.node(2).stopped = true;
+        net.pass(100);
+        net.wake(2);
+        net.pass(200);
+        assert_eq!(ill(&net), [2]);
+    }
+    net.deaf.clear();
+    net.mute.clear();
+    net.pass(1500);
+    assert!(ill(&net).is_empty());
+}
+
 #[test]
 fn where_nobody_hears_anybody_the_fault_is_nobodys() {
     let mut net = running(3);

@@ -20,11 +20,25 @@ const MAX_PORT_TRIAL: Duration = Duration::from_secs(60);
 /// After this long without complaint the trial is short again.
 const TRIAL_RESET_AFTER: Duration = Duration::from_secs(300);
 
+/// What a node hears of others on its ports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::group) enum Hearing {
+    /// On one of them others hear each other, and this node hears none of them there, or none of
+    /// them hears it.
+    LeftOut,
+    /// On each of them it hears another node, and is heard.
+    InTouch,
+    /// Neither.
+    Unknown,
+}
+
 /// What is known of the ports.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::group) struct Ports {
     /// Since when others hear each other on one of them, and not this node.
     left_out: Option<Time>,
+    /// Others heard each other on one of them, and not this node. Nobody has been heard there since.
+    is_silent: bool,
     /// When one of them last did not work.
     ill: Option<Time>,
     /// How long they must do without complaint until they work again.
@@ -35,13 +49,22 @@ pub(in crate::group) struct Ports {
 
 impl Ports {
     /// All of them work.
-    pub(in crate::group) const WELL: Self = Self { left_out: None, ill: None, trial: PORT_TRIAL, told: true };
+    pub(in crate::group) const WELL: Self =
+        Self { left_out: None, is_silent: false, ill: None, trial: PORT_TRIAL, told: true };
 
-    /// Others hear each other on one of the ports, and not this node; or do not. True if that has
-    /// been so for long: not all nodes find at the same moment that one has fallen silent.
-    pub(in crate::group) fn leave_out(&mut self, is_left_out: bool, now: Time, since: Time) -> bool {
+    /// What this node hears on the ports. True if one of them is silent: it has been left out for
+    /// long, because not all nodes find at the same moment that one has fallen silent; and it is
+    /// not in touch again. A node that is late itself knows nothing, which is no proof that the
+    /// port works.
+    pub(in crate::group) fn hear(&mut self, hearing: Hearing, now: Time, since: Time) -> bool {
+        let is_left_out = hearing == Hearing::LeftOut;
         self.left_out = is_left_out.then(|| self.left_out.unwrap_or(now));
-        self.left_out.is_some_and(|at| at < since)
+        if self.left_out.is_some_and(|at| at < since) {
+            self.is_silent = true;
+        } else if hearing == Hearing::InTouch {
+            self.is_silent = false;
+        }
+        self.is_silent
     }
 
     /// Whether the ports work, if the layer above does not know that yet. `is_broken`: one of them
@@ -76,13 +99,18 @@ pub(in crate::group) fn of(heard: &[Heard], node: NodeId) -> (u8, u8) {
     })
 }
 
-/// True if others hear each other on a port, and this node hears none of them there, or none of
-/// them hears it.
-pub(in crate::group) fn is_left_out(config: &GroupConfig, peers: &Peers, since: Time) -> bool {
-    (1..config.links).any(|link| is_left_out_on(link, peers, since))
+/// What this node has heard of others on its ports since then.
+pub(in crate::group) fn heard_on_all(config: &GroupConfig, peers: &Peers, since: Time) -> Hearing {
+    let mut all = (1..config.links).map(|link| heard_on(link, peers, since));
+    all.try_fold(Hearing::InTouch, |all, port| match port {
+        Hearing::LeftOut => Err(Hearing::LeftOut),
+        Hearing::InTouch => Ok(all),
+        Hearing::Unknown => Ok(Hearing::Unknown),
+    })
+    .unwrap_or_else(|left_out| left_out)
 }
 
-fn is_left_out_on(link: u8, peers: &Peers, since: Time) -> bool {
+fn heard_on(link: u8, peers: &Peers, since: Time) -> Hearing {
     let bit = 1_u8.checked_shl(link.into()).unwrap_or(0);
     let (mut hears, mut heard, mut others) = (false, false, false);
     for peer in peers.all.values().filter(|peer| peer.at.is_some_and(|at| at >= since)) {
@@ -90,7 +118,11 @@ fn is_left_out_on(link: u8, peers: &Peers, since: Time) -> bool {
         heard |= peer.hearing.0 & bit != 0;
         others |= peer.hearing.1 & bit != 0;
     }
-    others && !(hears && heard)
+    match (hears && heard, others) {
+        (true, _) => Hearing::InTouch,
+        (false, true) => Hearing::LeftOut,
+        (false, false) => Hearing::Unknown,
+    }
 }
 
 #[cfg(test)]
@@ -120,10 +152,13 @@ mod tests {
     fn a_port_counts_as_broken_only_after_a_while_without_the_others() {
         let second = |second: u64| Time(Duration::from_secs(second));
         let mut ports = Ports::WELL;
-        assert!(!ports.leave_out(true, second(10), second(9)));
-        assert!(!ports.leave_out(true, second(11), second(10)));
-        assert!(ports.leave_out(true, second(12), second(11)));
-        assert!(!ports.leave_out(false, second(13), second(12)));
-        assert!(!ports.leave_out(true, second(14), second(13)), "it begins anew");
+        let mut hear = |hearing, now| ports.hear(hearing, second(now), second(now - 1));
+        assert!(!hear(Hearing::LeftOut, 10));
+        assert!(!hear(Hearing::LeftOut, 11));
+        assert!(hear(Hearing::LeftOut, 12));
+        assert!(hear(Hearing::Unknown, 13), "nobody was heard there");
+        assert!(!hear(Hearing::InTouch, 14));
+        assert!(!hear(Hearing::LeftOut, 15), "it begins anew");
+        assert!(!hear(Hearing::Unknown, 16));
     }
 }
