@@ -43,12 +43,13 @@ fn lead_past_the_tunnel(pair: &Pair) {
 fn watch_arrivals(pair: &Pair) {
     pair.t.gw1.sysctl(&[(&format!("net.ipv4.conf.{OUTER}.rp_filter"), "0")]).unwrap();
     let rules = format!(
-        "table inet arrivals {{\n counter outer {{ }}\n counter inner {{ }}\n chain input {{\n \
+        "table inet arrivals {{\n counter outer {{ }}\n counter inner {{ }}\n counter own {{ }}\n chain input {{\n \
          type filter hook input priority 0;\n \
          iifname != {{ \"lo\", \"{OUTER}\" }} ip daddr 192.0.2.1 drop\n \
          iifname != {{ \"lo\", \"{OUTER}\" }} ip6 daddr 2001:db8::1 drop\n \
          ip daddr 192.0.2.1 icmp type echo-request counter name outer\n \
-         ip daddr 10.1.0.1 icmp type echo-request counter name inner\n }}\n}}"
+         ip daddr 10.1.0.1 icmp type echo-request counter name inner\n \
+         ip daddr 10.79.0.1 icmp type echo-request counter name own\n }}\n}}"
     );
     pair.t.gw1.run("nft", [rules.as_str()]).unwrap();
 }
@@ -218,4 +219,50 @@ fn what_was_unloaded_beside_a_tunnel_for_everything_is_shut_to_the_gateway_too()
         Ok(if out >= 5 { Ok(()) } else { Err(format!("{out} packets; drops {:?}", pair.drops(Side::One))) })
     })
     .unwrap();
+}
+
+/// An address of the gateway's own that a former tunnel for everything had on our side is let go
+/// beside another such tunnel, which keeps its own side shut. It stays open after the daemon ends.
+#[test]
+fn an_own_address_is_released_beside_another_tunnel_for_everything() {
+    let mut pair = Scenario::new("full-own", Kind::Testudo).start_empty();
+    watch_arrivals(&pair);
+    pair.t.gw1.ip("addr add 10.79.0.1/32 dev lo").unwrap();
+    lead_past_the_tunnel(&pair);
+    pair.t.gw2.ip("route add 10.79.0.1/32 via 192.0.2.1").unwrap();
+    let mut connection = Connection::of(Side::One, Family::V4);
+    everything(Side::One, &mut connection);
+    let alone = connection.to_string();
+    let other = ["local_ts = 10.79.0.1/32", "remote_ts = 0.0.0.0/0"].map(String::from);
+    connection.children.push(("other".into(), other.into()));
+    let arrive = |pair: &Pair| {
+        let each = [("own", "10.79.0.1"), ("inner", "10.1.0.1")];
+        each.map(|(counter, to)| {
+            let before = arrived(pair, counter);
+            ping_in_clear(pair, to);
+            arrived(pair, counter) - before
+        })
+    };
+    assert_eq!(arrive(&pair), [5, 5]);
+    pair.swanctl(Side::One).load(&connection.to_string()).unwrap();
+    assert_eq!(arrive(&pair), [0, 0]);
+    let refused = |pair: &Pair, prefix: &str, why: &str| {
+        let said = pair.one.release(prefix).unwrap_err().to_string();
+        assert!(said.contains(why), "{said}");
+    };
+    refused(&pair, "10.79.0.1/32", "is not shut");
+    pair.swanctl(Side::One).load(&alone).unwrap();
+    assert_eq!(arrive(&pair), [0, 0]);
+
+    refused(&pair, "10.1.0.0/24", "is not shut");
+    pair.one.release("10.79.0.1/32").unwrap();
+    pair.await_log(
+        "10.79.0.1/32 is released: what comes in clear to this host's addresses in it passes from now on",
+    );
+    assert_eq!(arrive(&pair), [5, 0]);
+    refused(&pair, "10.79.0.1/32", "is not shut");
+    pair.one.process().kill();
+    assert_eq!(arrive(&pair), [5, 0]);
+    pair.one.restart().unwrap();
+    assert_eq!(arrive(&pair), [5, 0]);
 }
