@@ -12,7 +12,7 @@ use crate::spi::{Shard, Spi};
 use serde::{Deserialize, Serialize};
 
 /// How the outbound packets of a tunnel are spread over the nodes ([FLAT]).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Spread {
     /// All packets of a session take one lane: of one pair of addresses, and of ports where there
     /// are any. They keep their order.

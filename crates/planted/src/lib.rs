@@ -61,6 +61,10 @@ plants! {
     BlockBeforeStable = "block-before-stable",
     /// Owner and standby are granted the same sequence numbers.
     SameBlock = "same-block",
+    /// All nodes have the same numbers of a row.
+    SameStripe = "same-stripe",
+    /// A node that takes lanes over knows nothing of the numbers accepted in them.
+    NoLaneFloor = "no-lane-floor",
     /// The standby is the next rank among the nodes that this node does not suspect.
     StandbyBySuspicion = "standby-by-suspicion",
     /// All nodes make IVs under the same sender ID.

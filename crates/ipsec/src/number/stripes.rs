@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt::Debug;
 use std::ops::Range;
 use testudo_base::spi::Shard;
+use testudo_planted::{Plant, planted};
 
 /// How many stripes of an SA a node keeps: the one in use, and later ones that have been granted.
 pub const MAX_STRIPES: usize = 4;
@@ -66,7 +67,8 @@ impl Stripe {
     /// This node's number in a row of the stripe.
     fn number(&self, row: u64) -> u64 {
         let before = row.saturating_sub(self.first_row).saturating_mul(self.classes.into());
-        self.start.saturating_add(before).saturating_add(self.class.into())
+        let class = if planted(Plant::SameStripe) { 0 } else { self.class };
+        self.start.saturating_add(before).saturating_add(class.into())
     }
 }
 
@@ -82,8 +84,8 @@ impl Stripes {
     }
 
     /// With one more stripe, which replaces those that begin no earlier by their rows. Of more than
-    /// [`MAX_STRIPES`], the oldest is left out. An empty stripe changes nothing, nor does one before
-    /// the latest by its numbers, which is late.
+    /// [`MAX_STRIPES`], the oldest is left out. An empty stripe changes nothing, nor does one
+    /// before the latest by its numbers, which is late.
     pub fn with(&self, stripe: Stripe, esn: bool) -> Result<Self, Error> {
         let stripe = stripe.check(esn)?;
         if let Some(latest) = self.latest() {
@@ -233,8 +235,8 @@ impl Rows {
         }
     }
 
-    /// True once a stripe, for the latest one's first number: the first caller that finds it running
-    /// low must tell control.
+    /// True once a stripe, for the latest one's first number: the first caller that finds it
+    /// running low must tell control.
     pub(crate) fn take_news(&self, latest: u64) -> bool {
         self.told.load(Relaxed) < latest && self.told.fetch_max(latest, Relaxed) < latest
     }

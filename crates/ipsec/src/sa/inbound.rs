@@ -5,7 +5,7 @@ use super::{Around, ChildSaParams, Encapsulation, HeaderCopy, Mode, SaKey};
 use crate::error::Error;
 use crate::esp::{Outer, Overhead};
 use crate::packet_selector::Direction;
-use crate::replay::{Lanes, ReplayWindow, WindowSnapshot};
+use crate::replay::{Lanes, MAX_WINDOW, ReplayWindow, WindowSnapshot};
 use crate::selector::SelectorPair;
 use crate::spd::PolicyId;
 use serde::{Deserialize, Serialize};
@@ -118,8 +118,13 @@ impl InboundSa {
     }
 
     /// Spreads the SA: several nodes receive for it, each the numbers of the lanes that it carries.
+    /// A window that is checked is as large as it can be, because packets of a lane wait while it
+    /// comes from another node.
     #[must_use]
     pub fn spread(mut self) -> Self {
+        if let Some(window) = self.window.is_checked().then(|| ReplayWindow::new(MAX_WINDOW, self.esn).ok()) {
+            self.window = window.unwrap_or(self.window);
+        }
         self.lanes = Some(Box::default());
         self
     }
