@@ -55,6 +55,7 @@ use lease::Leases;
 use outbox::Outbox;
 use queue::EngineQueue;
 use testudo_base::shard::ShardSet;
+use testudo_base::spi::Shard;
 use testudo_ike::output::{LogLevel, Time};
 use testudo_ike::suite::Entropy;
 use views::Views;
@@ -113,6 +114,9 @@ impl Group {
                 }
             }
             Some((sender, Body::Heartbeat(heartbeat))) => self.hear(now, sender, &heartbeat),
+            Some((sender, Body::RowClocks(clocks))) => {
+                self.vitals.row_clocks_told(&mut self.core, sender, clocks);
+            }
             Some((sender, Body::Rest(of, rest))) => self.rest_came(now, sender.node, of, rest),
             Some((sender, Body::Missing(_, of))) => {
                 if let Some(running) = self.views.running_at(&of)
@@ -158,6 +162,13 @@ impl Group {
     /// shards whose packets it carries provisionally.
     pub fn set_load(&mut self, load: u16, provisional: ShardSet) {
         self.vitals.set_load(load, provisional);
+    }
+
+    /// The row clocks that go out with this node's heartbeats: how many clear packets for spread
+    /// tunnels it has counted, by home shard. To be left empty while a member runs a version
+    /// without spread tunnels.
+    pub fn set_row_clocks(&mut self, clocks: Vec<(Shard, u64)>) {
+        self.vitals.set_row_clocks(clocks);
     }
 
     /// Adds an update to the open batch. It leaves with [`Self::flush`], and waits while there is

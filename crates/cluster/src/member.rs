@@ -26,7 +26,7 @@ pub use asks::AskError;
 pub use config::MemberConfig;
 pub use configuration::{ConfigurationStatus, Difference, Found, LastCommand};
 pub use listing::RemoteSas;
-pub use output::{Flushed, MemberOutput, TakenIn};
+pub use output::{Flushed, MemberOutput, TakenIn, TakenLanes};
 pub use replication::changes::{IkeUpdateCounts, MessageCount};
 pub use shards::drain::DrainError;
 pub use shards::handover::HandoverStage;
@@ -44,7 +44,7 @@ use shards::takeover::Take;
 use std::net::IpAddr;
 use testudo_base::shard::ShardSet;
 use testudo_base::siphash::SipKey;
-use testudo_base::spi::{SenderId, Spi};
+use testudo_base::spi::{SenderId, Shard, Spi};
 use testudo_ike::endpoint::Endpoint;
 use testudo_ike::output::{Event, LogLevel, Output, Path, Time, UnixTime};
 use testudo_ike::suite::Entropy;
@@ -226,6 +226,14 @@ impl Member {
         self.hear_group(now);
     }
 
+    /// The row clocks of this node: how many clear packets for the spread tunnels of a shard it has
+    /// counted, or how far it has got with their rows if that is more. To be called before each
+    /// [`Self::handle_timeout`].
+    pub fn show_clocks(&mut self, now: Time, row_of: impl Fn(Shard) -> u64) {
+        let Replication { numbers, replicas, .. } = &mut self.replication;
+        numbers.show_clocks(&mut self.core, replicas, now, row_of);
+    }
+
     /// The host's load of one processor, in thousandths, for the other nodes to show.
     pub fn set_load(&mut self, load: u16) {
         self.shards.load = load;
@@ -315,6 +323,9 @@ impl Member {
                 }
                 GroupOutput::Told { from, provisional, links: _ } => {
                     self.shards.told(&mut self.core, &mut self.replication, now, from, provisional)
+                }
+                GroupOutput::RowClocks(clocks) => {
+                    self.core.outputs.push_back(MemberOutput::RowClocks(clocks));
                 }
                 GroupOutput::Ports { well } => self.shards.ports(&mut self.core, well),
                 GroupOutput::Fence(until) => {

@@ -5,9 +5,11 @@
 //! [HA]: strongSwan's high availability plugin has the same names.
 
 mod operator;
+mod stripe;
 
 pub(crate) use operator::{Answer, Answered, Configure, Manifest, RemoteEvent};
 pub use operator::{Ask, Class, Effect, InitiationOutcome, PieceName, Sa};
+pub(crate) use stripe::Stripe;
 
 use crate::node::NodeId;
 use serde::{Deserialize, Serialize};
@@ -26,9 +28,10 @@ use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 /// all of them support, so that nodes can be upgraded one by one. 15 ends with [`Op::Resynced`]. 17
 /// has no new operation: a node of that version is brought up to date beside the engine. 18 has
 /// more in the states of IKE SAs: see [`states`]. 19 brought [`Op::LineRate`]. 20 again has more in
-/// the states of IKE SAs. 21 brought [`Effect::Replace`].
+/// the states of IKE SAs. 21 brought [`Effect::Replace`]. 22 brought Child SAs that are spread over
+/// the nodes.
 pub(crate) const OLDEST: u8 = 15;
-pub(crate) const NEWEST: u8 = 21;
+pub(crate) const NEWEST: u8 = 22;
 /// The version that brought [`Op::Configure`] and all operations after it, and RFC 6311 in the
 /// states of IKE SAs.
 pub(crate) const CONTROL_PLANE: u8 = 16;
@@ -44,6 +47,9 @@ const EARLIER_ROUNDS: u8 = 20;
 
 /// The version that brought [`Effect::Replace`].
 pub(crate) const REPLACEMENTS: u8 = 21;
+
+/// The version that brought [`Op::SpreadChild`], [`Op::Stripe`] and [`Op::LaneTops`].
+pub(crate) const SPREADING: u8 = 22;
 
 /// The format of IKE SA states between nodes of this version.
 pub(crate) fn states(version: u8) -> SnapshotVersion {
@@ -123,6 +129,13 @@ pub(crate) enum Op {
     RemoteEvent(RemoteEvent),
     /// The most packets a second that the sender's ports can receive.
     LineRate { rate: u64 },
+    /// CHILD_ADD of a Child SA that is spread over the nodes, with its latest stripe.
+    SpreadChild { child: Box<ChildState>, stripe: Stripe },
+    /// RENEW of a spread Child SA: from the stripe's first row on, nodes go on with its numbers.
+    Stripe(Stripe),
+    /// EDGES of spread Child SAs: the highest numbers that the sender has accepted in lanes that it
+    /// has stopped carrying.
+    LaneTops(Vec<(Spi, Vec<(Shard, u64)>)>),
 }
 
 /// An IKE SA.
@@ -244,7 +257,8 @@ impl Op {
             Self::Ike(ike) => ike.outline.spi.shard(),
             Self::IkeMidI(change) | Self::IkeMidR(change) | Self::IkeUpdate(change) => change.spi.shard(),
             Self::IkeDelete { spi } => spi.shard(),
-            Self::Child(child) => child.params.spi_in.shard(),
+            Self::Child(child) | Self::SpreadChild { child, .. } => child.params.spi_in.shard(),
+            Self::Stripe(stripe) => stripe.spi.shard(),
             Self::ChildSwitch { to: spi, .. }
             | Self::ChildStart { spi }
             | Self::ChildUpdate { spi, .. }
@@ -266,7 +280,8 @@ impl Op {
             | Self::Ask { .. }
             | Self::Answer(_)
             | Self::RemoteEvent(_)
-            | Self::LineRate { .. } => {
+            | Self::LineRate { .. }
+            | Self::LaneTops(_) => {
                 return None;
             }
         })
@@ -279,7 +294,8 @@ impl Op {
             Self::IkeMidI(change) | Self::IkeMidR(change) | Self::IkeUpdate(change) => {
                 change.delta.size() + 24
             }
-            Self::Child(_) => 512,
+            Self::Child(_) | Self::SpreadChild { .. } => 512,
+            Self::LaneTops(sas) => sas.iter().map(|(_, tops)| 12 + tops.len() * 11).sum::<usize>() + 8,
             Self::Renew(grants) | Self::Bump(grants) => 16 + grants.grants.len() * 16,
             Self::HighWaterMarks { moved, .. } => 48 + moved.len() * 14,
             Self::PathMtus(paths) => 8 + paths.len() * 24,

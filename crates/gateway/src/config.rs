@@ -3,6 +3,7 @@
 //! A file is taken whole or refused whole, before anything changes.
 
 mod cluster;
+mod spread;
 
 pub(crate) use cluster::ClusterSettings;
 #[cfg(test)]
@@ -11,10 +12,11 @@ pub(crate) use cluster::{ClusterMac, NodeSettings, Timers};
 use crate::error::Error;
 use crate::log::{LogFormat, LogSettings};
 use crate::reader::{ConfigError, Section, Source};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use testudo_base::lane::Spread;
 use testudo_fastpath::frame::FrameMemory;
 use testudo_ike::endpoint::EndpointConfig;
 
@@ -41,6 +43,8 @@ pub(crate) struct Config {
     pub(crate) ike: IkeSettings,
     /// The cluster, if there is one.
     pub(crate) cluster: Option<ClusterSettings>,
+    /// Connections that are spread over its nodes.
+    pub(crate) spread: BTreeMap<String, Spread>,
 }
 
 /// `[[port]]`
@@ -151,6 +155,7 @@ impl Config {
             .string("instance", "a name of 1 to 12 letters, digits or '-'", instance_name)?
             .unwrap_or_else(|| "default".to_owned());
         let ports = parse_ports(&root)?;
+        let cluster = cluster::parse(&root, ports.len())?;
         let config = Self {
             file: file.to_owned(),
             legacy: root.boolean("legacy")?.unwrap_or(false),
@@ -159,7 +164,8 @@ impl Config {
             worker: parse_worker(&root)?,
             tun: parse_tun(&root, &instance)?,
             ike: parse_ike(&root)?,
-            cluster: cluster::parse(&root, ports.len())?,
+            spread: spread::parse(&root, cluster.is_some())?,
+            cluster,
             ports,
             instance,
         };
@@ -173,7 +179,8 @@ impl Config {
     /// The sections and keys, `[ike]` excepted, in which another configuration differs. A running
     /// gateway cannot follow these.
     pub(crate) fn fixed_differences(&self, other: &Self) -> Vec<&'static str> {
-        let Self { file: _, instance, legacy, vici_socket, log, ports, worker, tun, ike: _, cluster } = self;
+        let Self { file: _, instance, legacy, vici_socket, log, ports, worker, tun, ike: _, cluster, spread } =
+            self;
         // A port that has only moved to another line of the file does not differ.
         let placeless = |port: &PortConfig| PortConfig { place: String::new(), ..port.clone() };
         let differs = [
@@ -185,6 +192,7 @@ impl Config {
             ("[worker]", *worker != other.worker),
             ("[tun]", *tun != other.tun),
             ("[cluster]", *cluster != other.cluster),
+            ("[[spread]]", *spread != other.spread),
         ];
         differs.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
     }

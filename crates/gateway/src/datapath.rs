@@ -22,6 +22,7 @@ mod reopen;
 mod sas;
 mod shut;
 mod sources;
+mod spread;
 mod start;
 mod workers;
 
@@ -168,7 +169,7 @@ impl DataPath {
         if self.cluster.is_some() {
             // The filter records the highest number from the first packet on, for the node that
             // takes the SA over.
-            self.guard.track(agreed.params.spi_in)?;
+            self.guard.track(agreed.params.spi_in, agreed.spread.is_some())?;
         }
         if activation == Activation::SharedPolicy {
             self.send_all(commands);
@@ -195,7 +196,8 @@ impl DataPath {
 
     /// Has workers report when one direction of a Child SA has carried that much.
     pub(crate) fn set_mark(&self, child: ChildSaId, packets: u64, bytes: u64) {
-        self.sas.set_mark(child, packets, bytes);
+        let nodes = self.carriers(child);
+        self.sas.set_mark(child, packets.div_ceil(nodes), bytes.div_ceil(nodes));
     }
 
     /// Takes a Child SA from the workers.

@@ -166,6 +166,7 @@ impl Loop {
             vips: settings.vips.iter().copied().collect(),
             ports: config.ports.iter().map(|port| port.interface.as_str()).collect(),
             key: member.hash_key(),
+            nodes: settings.nodes.len() as u64,
         });
         let data = DataPath::start(config, &assignment, plan.as_ref())?;
         for (n, fd) in sockets.fds().enumerate() {
@@ -295,6 +296,7 @@ impl Loop {
     fn deadlines(&mut self) -> Result<()> {
         let now = self.gateway.now;
         if self.gateway.endpoint.next_timeout().is_some_and(|due| due <= now) {
+            self.gateway.show_clocks();
             self.gateway.endpoint.handle_timeout(now);
             self.gateway.settle();
         }

@@ -37,6 +37,7 @@ use ending::Ending;
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant, SystemTime};
+use testudo_base::lane::Spread;
 use testudo_cluster::member::MemberOutput;
 use testudo_ike::endpoint::{IkeSaStatus, Target};
 use testudo_ike::output::{ChildSaId, IkeSaId, LogLevel, Output, Path, Time, UnixTime};
@@ -342,9 +343,9 @@ impl Gateway {
     fn perform(&mut self, output: MemberOutput) {
         match output {
             MemberOutput::Ike(output) => self.perform_for_ike(output),
-            MemberOutput::InstallChild { ike, child, connection, name, params, replaces, place } => {
+            MemberOutput::InstallChild { ike, child, connection, name, params, replaces, place, spread } => {
                 let fresh = Fresh { ike, connection, child, name };
-                self.install_child(fresh, place, &params, replaces);
+                self.install_child(fresh, place, &params, replaces, spread);
             }
             of_cluster => self.perform_in_cluster(of_cluster),
         }
@@ -359,7 +360,7 @@ impl Gateway {
             Output::InstallChild { ike, child, connection, name, params, replaces } => {
                 let fresh = Fresh { ike: Some(ike), connection, child, name };
                 // In a gateway that stands alone the newest Child SA sends.
-                self.install_child(fresh, child.0, &params, replaces);
+                self.install_child(fresh, child.0, &params, replaces, None);
             }
             Output::SwitchChild { from, to } => {
                 self.policies.switch(from, to, !self.endpoint.is_outdated(to));
@@ -414,13 +415,14 @@ impl Gateway {
         place: u64,
         params: &ChildSaParams,
         replaces: Option<ChildSaId>,
+        spread: Option<Spread>,
     ) {
         let selectors = SelectorPair::new(&params.local_ts, &params.remote_ts);
         let loaded = self.endpoint.connection(&fresh.connection);
         let config = loaded.and_then(|c| c.children.iter().find(|c| c.name == fresh.name));
         let configured = config.map(named_selectors);
         let child = fresh.child;
-        let sa = NewSa::of(place, child, config, params, &selectors);
+        let sa = NewSa { spread, ..NewSa::of(place, child, config, params, &selectors) };
         let inherited = replaces.and_then(|old| self.policies.inherit(&sa, old));
         let policy = inherited.unwrap_or_else(|| self.policies.install_at(&sa));
         let activation = match (inherited, replaces) {
@@ -430,7 +432,7 @@ impl Gateway {
             (None, Some(old)) => Activation::After(old),
             (None, None) => Activation::WithPolicy,
         };
-        let agreed = Agreed { params, selectors: &selectors, configured: configured.as_ref() };
+        let agreed = Agreed { params, selectors: &selectors, configured: configured.as_ref(), spread };
         let installed = self.data.install(child, policy, agreed, activation);
         self.mark(child, 0, 0);
         match installed {

@@ -29,6 +29,7 @@ use outline::Outline;
 use std::collections::{BTreeMap, BTreeSet};
 use succession::StandIns;
 use table::{PolicyEntry, Table};
+use testudo_base::lane::Spread;
 use testudo_base::prefix::Prefix;
 use testudo_base::siphash::SipKey;
 use testudo_base::spi::Shard;
@@ -99,6 +100,8 @@ pub(crate) struct NewSa<'a> {
     pub(crate) home: Shard,
     /// The Child SA is AH around ESP of our own (a bundle).
     pub(crate) is_around: bool,
+    /// How its packets are spread over the nodes of the cluster, if they are.
+    pub(crate) spread: Option<Spread>,
 }
 
 impl<'a> NewSa<'a> {
@@ -114,7 +117,7 @@ impl<'a> NewSa<'a> {
         let is_transport =
             params.mode == Mode::Transport || child.is_some_and(|c| c.mode == ChildMode::Transport);
         let is_around = params.algorithm.is_ah() && is_transport && selectors.take_esp_alone();
-        Self { place, id, child, selectors, home: params.spi_in.shard(), is_around }
+        Self { place, id, child, selectors, home: params.spi_in.shard(), is_around, spread: None }
     }
 }
 
@@ -292,7 +295,7 @@ impl Policies {
         selectors: &SelectorPair,
         home: Shard,
     ) -> PolicyId {
-        self.install_at(&NewSa { place: id.0, id, child, selectors, home, is_around: false })
+        self.install_at(&NewSa { place: id.0, id, child, selectors, home, is_around: false, spread: None })
     }
 
     /// Puts the policy of a Child SA into the SPD, if it is not there.
@@ -332,7 +335,7 @@ impl Policies {
             entry.rank.priority == priority
                 && entry.is_around == sa.is_around
                 && (is_alone
-                    || entry.home == sa.home
+                    || (entry.home, entry.spread) == (sa.home, sa.spread)
                         && entry.rank.place == FIRST_CONFIGURED_PLACE.saturating_sub(sa.place))
                 && entry.selectors.is_same_set(sa.selectors)
         };

@@ -2,7 +2,7 @@
 
 use crate::config::{self, Manners};
 use crate::host::{Effect, Host, Input, Sent, Standing, Taken, Wish, established_with};
-use crate::plane::Plane;
+use crate::plane::{Numbers, Plane};
 use crate::probe;
 use crate::random::Random;
 use std::collections::BTreeMap;
@@ -64,7 +64,14 @@ impl Lone {
                 Output::InstallChild { child, connection, params, replaces, .. } => {
                     let Some(peer) = config::peer_named(&connection) else { continue };
                     let numbers = SequenceBlock::whole(params.esn);
-                    self.plane.install(child, PolicyId(peer as u32), child.0, &params, numbers, replaces);
+                    self.plane.install(
+                        child,
+                        PolicyId(peer as u32),
+                        child.0,
+                        &params,
+                        Numbers::Block(numbers),
+                        replaces,
+                    );
                 }
                 Output::SwitchChild { from, to } => self.plane.switch(from, to),
                 Output::StartChild { child } => self.plane.start(child),

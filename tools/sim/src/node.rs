@@ -2,6 +2,7 @@
 //! environment: the filter, the engine's socket, the disk.
 
 mod output;
+mod spread;
 
 use crate::config;
 use crate::host::{Effect, Host, Input, Sent, Standing, Taken, Wish, established_with};
@@ -9,9 +10,12 @@ use crate::plane::Plane;
 use crate::probe;
 use crate::scenario::Scenario;
 use crate::world::Birth;
-use std::collections::BTreeMap;
+use spread::{Clocks, spread};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
+use testudo_base::lane::Spread;
 use testudo_base::shard::ShardSet;
 use testudo_base::spi::{Shard, Spi};
 use testudo_cluster::dispatch::{Home, Ownership, ike_shard};
@@ -22,7 +26,7 @@ use testudo_ike::endpoint::Target;
 use testudo_ike::message::IkeSpi;
 use testudo_ike::output::{Time, UnixTime};
 use testudo_ipsec::dataplane::{Command, Event, Verdict};
-use testudo_ipsec::number::SequenceBlock;
+use testudo_ipsec::number::{RowClock, SequenceBlock};
 use testudo_ipsec::spd::PolicyId;
 
 /// Interval of reports of accepted sequence numbers.
@@ -49,6 +53,9 @@ pub struct Node {
     standing: Option<Standing>,
     /// Of the filter: the highest number seen of each SPI.
     seen: BTreeMap<u32, u32>,
+    /// Of the filter: the spread SAs, by SPI; and how many of their clear packets it has counted.
+    spread: BTreeMap<Spi, Spread>,
+    clocks: Arc<Clocks>,
     /// Packets that the filter has passed and that were not processed yet, and whether each was
     /// unseen.
     arrived: BTreeMap<(u32, u32), bool>,
@@ -92,6 +99,7 @@ impl Node {
             message_id_sync: scenario.seed.is_multiple_of(2),
             // With few blocks, others take their turns between them.
             blocks_at_once: if scenario.seed.is_multiple_of(3) { 1 } else { 1024 },
+            spread: spread(scenario),
             ..MemberConfig::new(group)
         };
         let entropy = || Box::new(birth.entropy.clone());
@@ -107,6 +115,9 @@ impl Node {
         let policies: Vec<_> = (0..scenario.manners.len()).map(policy).collect();
         let mut plane = Plane::new(config::VIP, None, scenario.seed, &policies);
         plane.apply(Command::SetShards(ShardSet::EMPTY));
+        plane.apply(Command::SetHashKey(member.hash_key()));
+        let clocks = Arc::new(Clocks::default());
+        plane.apply(Command::SetClock(Arc::clone(&clocks) as Arc<dyn RowClock>));
         let mut node = Self {
             member,
             plane,
@@ -116,6 +127,8 @@ impl Node {
             provisional: ShardSet::EMPTY,
             standing: None,
             seen: BTreeMap::new(),
+            spread: BTreeMap::new(),
+            clocks,
             arrived: BTreeMap::new(),
             resting: BTreeMap::new(),
             held: Vec::new(),
@@ -169,7 +182,7 @@ impl Node {
         }
         if let (Verdict::Forward, Some(key), Some(child)) = (done.verdict, key, child) {
             self.member.endpoint_mut().traffic_seen(now, child);
-            let shard = spi.shard();
+            let shard = self.lane_in(&esp);
             // A packet that arrived and was dropped, for instance by a shut fence, was not
             // accepted: a copy of it still counts as unseen.
             let unseen = self.arrived.remove(&arrival).unwrap_or(false);
@@ -194,7 +207,7 @@ impl Node {
         }
         let esp = probe::esp(&done.packet);
         let key = esp.and_then(|esp| self.plane.key_out(esp.spi, esp.to));
-        let shard = self.shard_of(packet);
+        let shard = self.lane_out(packet);
         let provisional = shard.is_some_and(|shard| self.provisional.contains(shard));
         self.effects.push(Effect::Outer(Sent { packet: done.packet, key, shard, provisional }));
     }
@@ -251,7 +264,8 @@ impl Node {
             return;
         };
         let Some(key) = self.plane.key_out(sa.spi().0, config::peer_addr(peer)) else { return };
-        if !self.is_open(now) || !self.shown.packets.contains(inbound.spi().shard()) {
+        let is_spread = self.spread.contains_key(&inbound.spi());
+        if is_spread || !self.is_open(now) || !self.shown.packets.contains(inbound.spi().shard()) {
             return;
         }
         let SequenceBlock { next, end } = sa.numbers().block();
@@ -309,6 +323,10 @@ impl Host for Node {
             }
             Input::Timeout => {
                 self.tell_marks(now);
+                let homes: BTreeSet<Shard> = self.spread.keys().map(|spi| spi.shard()).collect();
+                let rows: BTreeMap<Shard, u64> =
+                    homes.into_iter().map(|home| (home, self.row_of(home))).collect();
+                self.member.show_clocks(now, |home| rows.get(&home).copied().unwrap_or_default());
                 self.member.handle_timeout(now);
             }
             Input::Link(link, up) => self.member.set_link(now, link, up),
@@ -360,7 +378,7 @@ impl Host for Node {
         if self.plane.by_spi(Spi(esp.spi)).is_some() {
             self.seen.insert(esp.spi, before.max(esp.sequence));
         }
-        let ours = self.shown.keeps(Home::Packets(Spi(esp.spi).shard()));
+        let ours = self.shown.keeps(Home::Packets(self.lane_in(&esp)));
         if ours {
             self.arrived.entry((esp.spi, esp.sequence)).or_insert(before < esp.sequence);
         }
@@ -368,7 +386,10 @@ impl Host for Node {
     }
 
     fn filter_inner(&mut self, packet: &[u8]) -> bool {
-        self.shard_of(packet).is_some_and(|shard| self.shown.keeps(Home::Packets(shard)))
+        if let Some((home, _)) = self.spread_of(packet) {
+            self.clocks.count(home);
+        }
+        self.lane_out(packet).is_some_and(|shard| self.shown.keeps(Home::Packets(shard)))
     }
 
     fn filter_ike(&mut self, bytes: &[u8]) -> bool {

@@ -1,7 +1,7 @@
 //! A peer: an ordinary gateway that knows nothing of clusters.
 
 use crate::config::{self, Manners};
-use crate::plane::Plane;
+use crate::plane::{Numbers, Plane};
 use crate::probe;
 use crate::random::Random;
 use testudo_base::spi::SenderId;
@@ -136,7 +136,7 @@ impl Peer {
             match output {
                 Output::Send { path, bytes, .. } => self.effects.push(Effect::Ike(path, bytes)),
                 Output::InstallChild { child, params, replaces, .. } => {
-                    let numbers = SequenceBlock::whole(params.esn);
+                    let numbers = Numbers::Block(SequenceBlock::whole(params.esn));
                     self.plane.install(child, PolicyId(0), child.0, &params, numbers, replaces);
                 }
                 Output::SwitchChild { from, to } => self.plane.switch(from, to),

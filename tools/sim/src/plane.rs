@@ -4,6 +4,7 @@ use crate::trace::digest;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
+use testudo_base::lane::Spread;
 use testudo_base::spi::{SenderId, Spi};
 use testudo_crypto::Library;
 use testudo_ike::output::{ChildSaId, Path};
@@ -11,7 +12,7 @@ use testudo_ipsec::dataplane::{
     Command, Config, Dataplane, Event, Garbage, Ingress, Item, LocalAddrs, PolicyBlock, Sources, Totals,
     Verdict,
 };
-use testudo_ipsec::number::{SequenceBlock, WorkerId};
+use testudo_ipsec::number::{SequenceBlock, Stripe, Stripes, WorkerId};
 use testudo_ipsec::sa::{ChildSaParams, InboundSa, OutboundSa};
 use testudo_ipsec::sad::SlotBlock;
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
@@ -48,11 +49,23 @@ pub struct Plane {
 struct Installed {
     inbound: Arc<InboundSa>,
     outbound: Arc<OutboundSa>,
+    /// Its numbers, if it is spread over the nodes.
+    stripes: Option<Stripes>,
+    esn: bool,
     /// Fingerprints of its keys.
     key_in: u64,
     key_out: u64,
     policy: PolicyId,
     place: u64,
+}
+
+/// The numbers with which a Child SA sends.
+#[derive(Clone, Copy, Debug)]
+pub enum Numbers {
+    /// A block.
+    Block(SequenceBlock),
+    /// Stripes: the SA is spread over the nodes.
+    Stripes(Spread),
 }
 
 /// All traffic of a range of addresses.
@@ -120,13 +133,20 @@ impl Plane {
         policy: PolicyId,
         place: u64,
         params: &ChildSaParams,
-        numbers: SequenceBlock,
+        numbers: Numbers,
         replaces: Option<ChildSaId>,
     ) {
         let library = Library::AwsLc;
-        let inbound = InboundSa::new(params, policy, PATH_MTU, library).expect("parameters from IKE");
-        let outbound =
-            OutboundSa::new(params, policy, numbers, PATH_MTU, library).expect("parameters from IKE");
+        let (block, spread) = match numbers {
+            Numbers::Block(block) => (block, None),
+            Numbers::Stripes(spread) => (SequenceBlock::EMPTY, Some(spread)),
+        };
+        let mut inbound = InboundSa::new(params, policy, PATH_MTU, library).expect("parameters from IKE");
+        let mut outbound =
+            OutboundSa::new(params, policy, block, PATH_MTU, library).expect("parameters from IKE");
+        if let Some(spread) = spread {
+            (inbound, outbound) = (inbound.spread(), outbound.spread(spread));
+        }
         let (inbound, outbound) = (Arc::new(inbound), Arc::new(outbound));
         if self.slots.insert(SlotBlock::number_of(params.spi_in)) {
             self.pipeline.apply(Command::AddSlots(Box::new(SlotBlock::of(params.spi_in))));
@@ -135,6 +155,8 @@ impl Plane {
         let installed = Installed {
             inbound,
             outbound,
+            stripes: spread.map(|_| Stripes::new()),
+            esn: params.esn,
             key_in: digest(&params.key_in.0),
             key_out: digest(&params.key_out.0),
             policy,
@@ -169,10 +191,30 @@ impl Plane {
             self.sending.remove(&policy);
             return;
         };
-        if let Some(sa) = self.installed.get(child) {
-            self.pipeline.apply(Command::SetOutbound(policy, Arc::clone(&sa.outbound)));
-            self.sending.insert(policy, *child);
+        let child = *child;
+        self.sending.insert(policy, child);
+        self.set_outbound(child);
+    }
+
+    /// Gives the pipeline the outbound half of a Child SA that sends, with its stripes.
+    fn set_outbound(&mut self, child: ChildSaId) {
+        let Some(sa) = self.installed.get(&child).filter(|sa| self.sending.get(&sa.policy) == Some(&child))
+        else {
+            return;
+        };
+        self.pipeline.apply(Command::SetOutbound(sa.policy, Arc::clone(&sa.outbound)));
+        if let Some(stripes) = &sa.stripes {
+            let stripes = Arc::new(stripes.clone());
+            self.pipeline.apply(Command::SetStripes(sa.policy, sa.inbound.spi(), stripes));
         }
+    }
+
+    /// Numbers for a spread Child SA.
+    pub fn add_stripe(&mut self, child: ChildSaId, stripe: Stripe) {
+        let Some(sa) = self.installed.get_mut(&child) else { return };
+        let Some(stripes) = &mut sa.stripes else { return };
+        *stripes = stripes.with(stripe, sa.esn).expect("a stripe within the SA's numbers");
+        self.set_outbound(child);
     }
 
     /// The peer has a new address.
@@ -180,9 +222,7 @@ impl Plane {
         let Some(sa) = self.installed.get_mut(&child) else { return };
         if let Ok(moved) = sa.outbound.moved(path.local, path.remote, PATH_MTU) {
             sa.outbound = Arc::new(moved);
-            if self.sending.get(&sa.policy) == Some(&child) {
-                self.pipeline.apply(Command::SetOutbound(sa.policy, Arc::clone(&sa.outbound)));
-            }
+            self.set_outbound(child);
         }
     }
 

@@ -4,6 +4,7 @@ use crate::clock::Clock;
 use crate::config::{MAX_PEERS, Manners};
 use crate::engine::{Detection, MILLI, Nanos, Votes};
 use crate::random::Random;
+use testudo_base::lane::Spread;
 use testudo_ike::config::Unique;
 
 /// A permanent fault of one node.
@@ -44,6 +45,19 @@ fn forget(seed: u64, manners: &mut [Manners]) {
     }
 }
 
+/// Spreads some tunnels over the nodes in some worlds. The rest of the world is not changed by
+/// this.
+fn spread(seed: u64, peers: usize) -> Vec<Option<Spread>> {
+    let mut random = Random::new(seed ^ 0x5b1e_ad00_5b1e_ad00);
+    let some = random.permille(400);
+    let mut one = || match random.below(3) {
+        0 => Some(Spread::Session),
+        1 => Some(Spread::Packet),
+        _ => None,
+    };
+    (0..peers).map(|_| one().filter(|_| some)).collect()
+}
+
 /// The parameters of a world.
 #[derive(Clone, Debug)]
 pub struct Scenario {
@@ -53,6 +67,8 @@ pub struct Scenario {
     pub nodes: usize,
     /// The peers' manners.
     pub manners: Vec<Manners>,
+    /// The peers whose tunnels are spread over the nodes, and how.
+    pub spread: Vec<Option<Spread>>,
     /// The nodes' clocks.
     pub clocks: Vec<Clock>,
     /// The rule for a tie of votes.
@@ -108,6 +124,7 @@ impl Scenario {
         Self {
             seed,
             nodes,
+            spread: spread(seed, manners.len()),
             manners,
             clocks,
             votes,

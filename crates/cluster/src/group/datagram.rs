@@ -11,6 +11,7 @@ use super::{ClusterKey, RingId};
 use crate::node::NodeId;
 use aws_lc_rs::hmac;
 use subtle::ConstantTimeEq;
+use testudo_base::spi::Shard;
 
 const MAGIC: [u8; 2] = *b"Tp";
 const MAC: usize = 16;
@@ -55,6 +56,8 @@ pub(super) enum Body {
     Rest(MessageName, Vec<u8>),
     /// The rest of this message of that node has not come.
     Missing(NodeId, MessageName),
+    /// How far the row clocks of these shards have come at the sender.
+    RowClocks(Vec<(Shard, u64)>),
 }
 
 /// The sender of a datagram, and the link that it was sent over.
@@ -130,12 +133,19 @@ impl Body {
                 out.push(of.get());
                 place.write(out);
             }
+            Self::RowClocks(clocks) => {
+                for (shard, rows) in clocks {
+                    out.push(shard.0);
+                    out.extend(rows.to_be_bytes());
+                }
+            }
         }
     }
 
     fn size(&self) -> usize {
         match self {
             Self::Rest(_, octets) => octets.len() + 100,
+            Self::RowClocks(clocks) => clocks.len() * 9 + 100,
             _ => 400,
         }
     }
@@ -146,6 +156,7 @@ impl Body {
             Self::Heartbeat(_) => 2,
             Self::Rest(..) => 3,
             Self::Missing(..) => 4,
+            Self::RowClocks(_) => 5,
         }
     }
 
@@ -161,6 +172,13 @@ impl Body {
             4 => {
                 let of = NodeId::new(reader.u8()?.into())?;
                 Self::Missing(of, MessageName::read(&mut reader)?)
+            }
+            5 => {
+                let mut clocks = Vec::new();
+                while !reader.0.is_empty() {
+                    clocks.push((Shard(reader.u8()?), reader.u64()?));
+                }
+                Self::RowClocks(clocks)
             }
             _ => return None,
         };

@@ -5,7 +5,7 @@ use super::views::stability::Position;
 use crate::engine::View;
 use crate::node::NodeId;
 use testudo_base::shard::ShardSet;
-use testudo_base::spi::SenderId;
+use testudo_base::spi::{SenderId, Shard};
 use testudo_ike::output::{LogLevel, Time};
 use zeroize::Zeroizing;
 
@@ -82,6 +82,8 @@ pub enum GroupOutput {
         /// The shards whose packets it carries provisionally.
         provisional: ShardSet,
     },
+    /// How far the row clocks of these shards have come at another node.
+    RowClocks(Vec<(Shard, u64)>),
     /// All ports of this node work, or one of them does not.
     Ports {
         /// True if all of them work.
@@ -128,6 +130,7 @@ impl std::fmt::Debug for GroupOutput {
             Self::Told { from, links, provisional } => {
                 write!(f, "Told(node {from}: links {links:b}, {} shards provisionally)", provisional.len())
             }
+            Self::RowClocks(clocks) => write!(f, "RowClocks({} shards)", clocks.len()),
             Self::Ports { well } => write!(f, "Ports(well: {well})"),
             Self::Fence(until) => write!(f, "Fence({:?})", until.0),
             Self::Persist(durable) => write!(f, "Persist({durable:?})"),

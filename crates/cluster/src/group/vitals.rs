@@ -16,6 +16,7 @@ use peers::{Peer, Peers};
 use ports::{Hearing, Ports};
 use std::time::Duration;
 use testudo_base::shard::ShardSet;
+use testudo_base::spi::Shard;
 use testudo_ike::output::Time;
 
 /// A heartbeat is new if its sender has heard one of this node's that is no older than this.
@@ -32,6 +33,8 @@ pub(super) struct Vitals {
     load: u16,
     /// The shards whose packets it carries provisionally.
     provisional: ShardSet,
+    /// How far the row clocks of shards with spread SAs have come.
+    row_clocks: Vec<(Shard, u64)>,
     next_heartbeat: Time,
     /// Since when this node has done everything in time, and has been in its view.
     attentive: Time,
@@ -57,6 +60,7 @@ impl Vitals {
             ports: Ports::WELL,
             load: 0,
             provisional: ShardSet::EMPTY,
+            row_clocks: Vec::new(),
             next_heartbeat: now,
             attentive: now,
             is_late: false,
@@ -72,6 +76,11 @@ impl Vitals {
     /// What this node's heartbeats say of it from now on.
     pub(super) fn set_load(&mut self, load: u16, provisional: ShardSet) {
         (self.load, self.provisional) = (load, provisional);
+    }
+
+    /// The row clocks that go out with this node's heartbeats from now on.
+    pub(super) fn set_row_clocks(&mut self, clocks: Vec<(Shard, u64)>) {
+        self.row_clocks = clocks;
     }
 
     /// Notes if this node is late itself: paused, or starved. Then it has yet to read what has come
@@ -140,6 +149,19 @@ impl Vitals {
         let heartbeat = Body::Heartbeat(Box::new(self.compose(core, views, now)));
         let to: Vec<NodeId> = self.peers.all.keys().copied().collect();
         core.send(&to, self.links.up(), &heartbeat);
+        // Beside the heartbeat, whose form older versions know.
+        if !self.row_clocks.is_empty() {
+            core.send(&to, self.links.up(), &Body::RowClocks(self.row_clocks.clone()));
+        }
+    }
+
+    /// Row clocks of another node have come. Those of its earlier boots do not count.
+    pub(super) fn row_clocks_told(&self, core: &mut Core, sender: Sender, clocks: Vec<(Shard, u64)>) {
+        let peer = self.peers.all.get(&sender.node);
+        match peer.is_some_and(|peer| peer.boot == Some(sender.boot)) {
+            true => core.outputs.push_back(GroupOutput::RowClocks(clocks)),
+            false => core.counters.unproven += 1,
+        }
     }
 
     fn compose(&mut self, core: &Core, views: &Views, now: Time) -> Heartbeat {

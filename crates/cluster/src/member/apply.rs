@@ -115,6 +115,16 @@ impl Member {
             Op::IkeWanted { spi } => self.replication.ike_wanted(&mut self.core, now, spi),
             Op::IkeDelete { spi } => self.replication.ike_gone(&mut self.core, spi),
             Op::Child(child) => self.replication.child_added(&mut self.core, now, at, *child),
+            Op::SpreadChild { child, stripe } => {
+                self.replication.spread_child_added(&mut self.core, now, at, *child, stripe)
+            }
+            Op::Stripe(stripe) => self.replication.numbers.stripe_granted(
+                &self.core,
+                &mut self.replication.replicas,
+                at,
+                stripe,
+            ),
+            Op::LaneTops(tops) => self.replication.lane_tops_told(&tops),
             Op::ChildSwitch { from, to } => self.replication.switched(&mut self.core, from, to),
             Op::ChildStart { spi } => {
                 self.replication.started(spi);

@@ -2,7 +2,9 @@
 
 use super::numbers::line_rates::ASSUMED_PACKETS_PER_SECOND;
 use crate::group::GroupConfig;
+use std::collections::BTreeMap;
 use std::time::Duration;
+use testudo_base::lane::Spread;
 use testudo_ike::endpoint::EndpointConfig;
 
 /// Settings of a [`super::Member`].
@@ -26,6 +28,8 @@ pub struct MemberConfig {
     /// Bound on the bulk blocks that the data plane is given in one turn, unless packets wait for
     /// them: about a millisecond's work. A view brings tens of thousands.
     pub blocks_at_once: usize,
+    /// Connections whose Child SAs are spread over all nodes. The same on all nodes.
+    pub spread: BTreeMap<String, Spread>,
 }
 
 impl MemberConfig {
@@ -39,6 +43,7 @@ impl MemberConfig {
             replicate_configuration: true,
             message_id_sync: false,
             blocks_at_once: 1024,
+            spread: BTreeMap::new(),
         }
     }
 }

@@ -186,6 +186,7 @@ impl Core {
             params: replica.params.clone(),
             replaces,
             place: replica.place,
+            spread: replica.spread.as_ref().map(|spread| spread.stripe.by),
         });
     }
 

@@ -3,6 +3,7 @@
 pub(super) mod blocks;
 pub(super) mod line_rates;
 pub(super) mod marks;
+pub(super) mod stripes;
 #[cfg(test)]
 mod tests;
 
@@ -15,6 +16,7 @@ use blocks::{owners, standbys};
 use line_rates::LineRates;
 use marks::HighWaterMarks;
 use std::collections::{BTreeMap, VecDeque};
+use stripes::StripesUnderWay;
 use testudo_base::shard::ShardSet;
 use testudo_base::spi::{Shard, Spi};
 use testudo_ike::output::{ChildSaId, Output, Time};
@@ -149,6 +151,7 @@ type StandbyBlocks = VecDeque<(Position, Spi, SequenceBlock)>;
 pub(super) struct Numbers {
     pub(super) own: OwnBlocks,
     pub(super) standby: StandbyBlocks,
+    pub(super) stripes: StripesUnderWay,
     pub(super) marks: HighWaterMarks,
     pub(super) line_rates: LineRates,
 }
@@ -159,6 +162,7 @@ impl Numbers {
         Self {
             own: OwnBlocks::default(),
             standby: StandbyBlocks::new(),
+            stripes: StripesUnderWay::default(),
             marks: HighWaterMarks::default(),
             line_rates: LineRates::new(line_rate),
         }
@@ -178,6 +182,13 @@ impl Numbers {
     ) -> Option<Op> {
         let spi = replicas.spi_of_child(child)?;
         let replica = replicas.child_mut(spi)?;
+        if replica.spread.is_some() {
+            let stripe = self.next_stripe(core, replicas, spi, by, true);
+            if stripe.is_none() {
+                core.endpoint.rekey_child(now, child);
+            }
+            return stripe.map(Op::Stripe);
+        }
         let Some(grant) = replica.ledger.skip(spi, by, replica.params.esn) else {
             core.endpoint.rekey_child(now, child);
             return None;
@@ -210,7 +221,8 @@ impl Numbers {
         ops: &mut Vec<Op>,
     ) {
         let mut all = Vec::new();
-        for (spi, child) in replicas.children_mut_of(shard) {
+        // All nodes have numbers of spread Child SAs, whoever owns the shard.
+        for (spi, child) in replicas.children_mut_of(shard).filter(|(_, child)| child.spread.is_none()) {
             let grant = child.ledger.grant(*spi, child.params.esn);
             self.own.add(grant, at_once, true);
             all.extend(grant);
@@ -244,6 +256,7 @@ impl Numbers {
     /// The latest grants have been published in this update.
     pub(super) fn blocks_published(&mut self, core: &mut Core, replicas: &mut Replicas, ticket: Ticket) {
         self.own.published(ticket);
+        self.stripes.published(ticket);
         if planted(Plant::BlockBeforeStable) {
             self.own_blocks_stable(core, replicas);
         }
@@ -256,6 +269,7 @@ impl Numbers {
         let now = self.own.stable(stable);
         self.use_blocks(core, replicas, now);
         self.use_some_blocks(core, replicas);
+        self.own_stripes_stable(core, replicas);
     }
 
     /// Makes the blocks due that were granted to this node as standby up to `upto`. A standby does
@@ -265,6 +279,7 @@ impl Numbers {
             self.own.due.push_back(Coming { spi, block, at_once: true, bulk: true, own: false });
         }
         self.use_some_blocks(core, replicas);
+        self.stripes_stable(core, replicas, upto);
     }
 
     /// Gives the data plane due blocks, in their order. After the loss of a node there are tens of
@@ -290,6 +305,17 @@ impl Numbers {
     /// True if due blocks are left.
     pub(super) fn has_blocks(&self) -> bool {
         !self.own.due.is_empty()
+    }
+
+    /// True if numbers of this Child SA are on their way.
+    pub(super) fn is_asked(&self, spi: Spi) -> bool {
+        self.own.is_asked(spi) || self.stripes.awaits(spi)
+    }
+
+    /// A Child SA is gone.
+    pub(super) fn forget(&mut self, spi: Spi) {
+        self.own.forget(spi);
+        self.stripes.forget(spi);
     }
 
     fn use_blocks(&mut self, core: &mut Core, replicas: &mut Replicas, blocks: Vec<Coming>) {
@@ -325,6 +351,7 @@ impl Numbers {
     }
 
     fn awaits_numbers(&self, replicas: &Replicas, child: ChildSaId) -> bool {
-        replicas.spi_of_child(child).is_some_and(|spi| self.own.awaits(spi))
+        let spi = replicas.spi_of_child(child);
+        spi.is_some_and(|spi| self.own.awaits(spi) || self.stripes.awaits(spi))
     }
 }

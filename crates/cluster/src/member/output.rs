@@ -6,11 +6,12 @@ use crate::node::NodeId;
 use crate::update::{Effect, InitiationOutcome, PieceName};
 use std::net::IpAddr;
 use std::time::Duration;
+use testudo_base::lane::Spread;
 use testudo_base::shard::ShardSet;
-use testudo_base::spi::{SenderId, Spi};
+use testudo_base::spi::{SenderId, Shard, Spi};
 use testudo_ike::output::{ChildSaId, Event, IkeSaId, Output, Time};
 use testudo_ipsec::dataplane::Note;
-use testudo_ipsec::number::SequenceBlock;
+use testudo_ipsec::number::{SequenceBlock, Stripe};
 use testudo_ipsec::sa::ChildSaParams;
 use zeroize::Zeroizing;
 
@@ -52,6 +53,9 @@ pub enum MemberOutput {
         /// place is below 2^63 and equal on all nodes. Only Child SAs that renew each other share
         /// one.
         place: u64,
+        /// Set if its packets are spread over all nodes: each node works on those whose lane it
+        /// carries, and sends with numbers of [`MemberOutput::Stripe`].
+        spread: Option<Spread>,
     },
     /// Give the data plane sequence numbers that only this node may send with: call `advance` of
     /// [`testudo_ipsec::number::SequenceAllocator`] with `at_once`, else its `follow`.
@@ -64,6 +68,26 @@ pub enum MemberOutput {
         block: SequenceBlock,
         /// The rest of the present block must not be used any more.
         at_once: bool,
+    },
+    /// Give the data plane this node's part of the next numbers of a spread Child SA.
+    Stripe {
+        /// The Child SA.
+        child: ChildSaId,
+        /// The SPI that we chose.
+        spi_in: Spi,
+        /// The numbers.
+        stripe: Stripe,
+    },
+    /// How far the row clocks of these shards have come at another node. A clock that is behind
+    /// goes on from there.
+    RowClocks(Vec<(Shard, u64)>),
+    /// This node accepts packets of these lanes of spread Child SAs from now on. Numbers up to
+    /// [`TakenLanes::floors`] count as seen; pass the highest floor of each Child SA that is not
+    /// exact to [`super::Member::taken_in`]. To be done before the [`MemberOutput::Shards`] that
+    /// follows.
+    TakeInLanes {
+        /// The Child SAs.
+        children: Vec<TakenLanes>,
     },
     /// This node accepts packets of these Child SAs from now on. Numbers up to [`TakenIn::floor`]
     /// count as seen; pass the floors to [`super::Member::taken_in`]. To be done before the
@@ -177,6 +201,8 @@ pub struct Flushed {
     pub shards: ShardSet,
     /// The inbound high-water mark of each of their Child SAs.
     pub marks: Vec<(Spi, u64)>,
+    /// The highest numbers that were accepted in these shards as lanes, by spread Child SA.
+    pub tops: Vec<(Spi, Vec<(Shard, u64)>)>,
     /// The latest clear packets that were worked on since [`MemberOutput::Note`], in any order.
     pub notes: Vec<Note>,
 }
@@ -199,5 +225,43 @@ impl TakenIn {
     /// this node's filter has seen.
     pub fn floor(&self, seen: Option<u32>) -> u64 {
         testudo_ipsec::replay::floor(self.mark, seen, self.reach, self.esn)
+    }
+}
+
+/// Lanes of a spread Child SA whose packets this node begins to accept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TakenLanes {
+    /// The SPI that we chose.
+    pub spi_in: Spi,
+    /// The high-water mark that was last reported.
+    pub mark: u64,
+    /// The highest number above it that another node can have accepted since.
+    pub reach: u64,
+    /// True with extended sequence numbers.
+    pub esn: bool,
+    /// The lanes. Of a lane that a living node has handed over, the highest number that was
+    /// accepted in it.
+    pub lanes: Vec<(Shard, Option<u64>)>,
+}
+
+impl TakenLanes {
+    /// The number up to which all of a lane count as seen, where the former carrier has not told
+    /// its last. `here`: the highest number that this node has accepted in any lane. `seen`: the
+    /// low half of the highest number that its filter has seen.
+    pub fn floor(&self, here: u64, seen: Option<u32>) -> u64 {
+        let mark = self.mark.max(here);
+        let reach = self.reach.saturating_sub(mark.saturating_sub(self.mark));
+        testudo_ipsec::replay::floor(mark, seen, reach, self.esn)
+    }
+
+    /// True if the floors of some lanes are estimates.
+    pub fn is_estimate(&self) -> bool {
+        self.lanes.iter().any(|(_, exact)| exact.is_none())
+    }
+
+    /// The floor of each lane.
+    pub fn floors(&self, here: u64, seen: Option<u32>) -> impl Iterator<Item = (Shard, u64)> + '_ {
+        let estimate = self.floor(here, seen);
+        self.lanes.iter().map(move |(lane, exact)| (*lane, exact.unwrap_or(estimate)))
     }
 }

@@ -101,6 +101,7 @@ impl Member {
         self.replication.numbers.switch_those(&mut self.core, |_| true);
         self.replication.numbers.own.clear();
         self.replication.numbers.standby.clear();
+        self.replication.numbers.stripes.clear();
         self.shards.bumping.clear();
         self.shards.imports.clear();
         self.shards.imported = ShardSet::EMPTY;

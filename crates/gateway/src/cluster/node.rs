@@ -6,9 +6,11 @@ use crate::config::{ClusterSettings, Config};
 use crate::entropy::OsEntropy;
 use crate::error::{Error, Result};
 use crate::queue_assignment::is_there;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::{Duration, Instant};
+use testudo_base::lane::Spread;
 use testudo_base::prefix::Prefix;
 use testudo_cluster::corosync::{Corosync, Libraries};
 use testudo_cluster::engine::{Engine, EngineEvent};
@@ -50,6 +52,7 @@ pub(crate) struct Prepared {
     durable: Durable,
     replicate_config: bool,
     message_id_sync: bool,
+    spread: BTreeMap<String, Spread>,
 }
 
 impl Prepared {
@@ -78,7 +81,8 @@ impl Prepared {
             ..GroupConfig::new(settings.node, nodes, ClusterKey::new(*key))
         };
         let ClusterSettings { replicate_config, message_id_sync, .. } = *settings;
-        Ok(Self { libraries, heartbeats, disk, group, durable, replicate_config, message_id_sync })
+        let spread = config.spread.clone();
+        Ok(Self { libraries, heartbeats, disk, group, durable, replicate_config, message_id_sync, spread })
     }
 
     /// The member, which has not heard of any other yet.
@@ -87,6 +91,7 @@ impl Prepared {
             endpoint,
             replicate_configuration: self.replicate_config,
             message_id_sync: self.message_id_sync,
+            spread: self.spread.clone(),
             ..MemberConfig::new(self.group.clone())
         };
         Member::new(config, self.durable, [Box::new(OsEntropy), Box::new(OsEntropy)], now)

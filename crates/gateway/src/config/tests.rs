@@ -311,3 +311,32 @@ fn every_example_is_read() {
         assert_eq!(config.cluster.is_some(), is_a_cluster, "{}", file.display());
     }
 }
+
+#[test]
+fn spread_connections_are_read_and_every_mistake_is_named() {
+    let spread = |text: &str| parse(&format!("{TWO_PORTS}{CLUSTER}{text}")).map(|config| config.spread);
+    assert_eq!(spread("").unwrap(), BTreeMap::new());
+    let two = "[[spread]]\nconnection = \"a\"\nscheme = \"session-hash\"\n\
+               [[spread]]\nconnection = \"b\"\nscheme = \"packet-hash\"\n";
+    let expected = [("a".to_owned(), Spread::Session), ("b".to_owned(), Spread::Packet)];
+    assert_eq!(spread(two).unwrap(), expected.into());
+    for (text, says) in [
+        ("[[spread]]\nscheme = \"packet-hash\"\n", "spread[0].connection: found nothing"),
+        ("[[spread]]\nconnection = \"a\"\n", "spread[0].scheme: found nothing, expected \"session-hash\""),
+        ("[[spread]]\nconnection = \"a\"\nscheme = \"hash\"\n", "spread[0].scheme: found \"hash\""),
+        ("[[spread]]\nconnection = \"\"\nscheme = \"packet-hash\"\n", "spread[0].connection: found \"\""),
+        (
+            "[[spread]]\nconnection = \"a\"\nscheme = \"packet-hash\"\nby = 1\n",
+            "spread[0].by: found an unknown key",
+        ),
+        (
+            &format!("{two}[[spread]]\nconnection = \"a\"\nscheme = \"packet-hash\"\n"),
+            "spread[2].connection: found \"a\"",
+        ),
+    ] {
+        let said = spread(text).unwrap_err();
+        assert!(said.contains(says), "{said}");
+    }
+    let alone = parse(&format!("{PORTS}{two}")).unwrap_err();
+    assert!(alone.contains("spread[0].connection: found \"a\", expected a [cluster]"), "{alone}");
+}

@@ -2,6 +2,7 @@
 //! sender ID, and until when.
 
 use super::DataPath;
+use super::spread::NodeClocks;
 use crate::clock::on_boottime;
 use crate::error::{Error, Result};
 use crate::queue_assignment::is_there;
@@ -38,12 +39,17 @@ pub(crate) struct ClusterPlan<'a> {
     pub(crate) ports: Vec<&'a str>,
     /// Chooses the home of packets that show none.
     pub(crate) key: SipKey,
+    /// How many nodes there are.
+    pub(crate) nodes: u64,
 }
 
 /// The state of a node's data path.
 pub(super) struct Clustered {
     pub(super) fence: Arc<Fence>,
     pub(super) vips: BTreeSet<IpAddr>,
+    pub(super) clocks: Arc<NodeClocks>,
+    /// How many nodes there are.
+    pub(super) nodes: u64,
     /// Shards that were given up, until the workers are done with their packets.
     flushing: VecDeque<ShardSet>,
     /// What former owners have worked on, of shards that have come lately.
@@ -75,6 +81,8 @@ impl ClusterPlan<'_> {
         Ok(Clustered {
             fence: Arc::new(Fence::shut().watching(generation::current)),
             vips: self.vips.clone(),
+            clocks: Arc::new(NodeClocks::new(filter.clocks()?)),
+            nodes: self.nodes,
             flushing: VecDeque::new(),
             handled: Vec::new(),
             fence_wanted: None,
@@ -215,7 +223,7 @@ impl DataPath {
     pub(super) fn note_flushed(&mut self, notes: Vec<Note>) -> Option<Flushed> {
         let shards = self.cluster.as_mut()?.flushing.pop_front()?;
         let marks = shards.iter().flat_map(|shard| self.sas.high_water_marks(shard)).collect();
-        Some(Flushed { shards, marks, notes })
+        Some(Flushed { shards, marks, tops: self.lane_tops(shards), notes })
     }
 
     /// The high-water marks that have moved since the last call.

@@ -150,9 +150,16 @@ impl DataPath {
         ChildUsage { inbound: usage(&inbound, now), outbound: usage(&outbound, now) }
     }
 
-    /// What came in and went out through a Child SA.
+    /// What came in and went out through a Child SA. Of one that is spread over the nodes, every
+    /// node is taken to carry as much as this one.
     pub(crate) fn carried(&self, child: ChildSaId) -> Option<(SaTotals, SaTotals)> {
-        self.sas.totals(child)
+        let nodes = self.carriers(child);
+        let all = |totals: SaTotals| SaTotals {
+            packets: totals.packets.saturating_mul(nodes),
+            bytes: totals.bytes.saturating_mul(nodes),
+            ..totals
+        };
+        self.sas.totals(child).map(|(inbound, outbound)| (all(inbound), all(outbound)))
     }
 
     /// Packets received and sent, of at most `limit` Child SAs behind this one.

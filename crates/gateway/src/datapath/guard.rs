@@ -126,8 +126,12 @@ impl Guard {
     }
 
     /// Has the filter record the highest number that passes for an SA, whoever carries it.
-    pub(super) fn track(&mut self, spi: Spi) -> Result<()> {
-        Ok(self.filter.track(spi.0, 0)?)
+    /// `is_spread`: each packet of the SA is for the carrier of its lane.
+    pub(super) fn track(&mut self, spi: Spi, is_spread: bool) -> Result<()> {
+        match is_spread {
+            true => Ok(self.filter.track_spread(spi.0, 0)?),
+            false => Ok(self.filter.track(spi.0, 0)?),
+        }
     }
 
     /// Ends that.

@@ -306,6 +306,7 @@ impl Way {
         let (new_route, old_route) = self.longest(&applied.routes, prefix, |planned| planned.route);
         let named = [step.after.usage, step.before.usage];
         let [new_use, old_use] = [new_use, old_use].map(Option::unwrap_or_default);
+        let has_one_home = (new_use.home, new_use.spread) == (old_use.home, old_use.spread);
         let usage = named.iter().any(Option::is_some).then(|| PrefixUse {
             protect_to: new_use.protect_to || old_use.protect_to,
             refuse_from: new_use.refuse_from || old_use.refuse_from,
@@ -315,7 +316,8 @@ impl Way {
             within: named.into_iter().flatten().all(|usage| usage.within),
             for_anybody: named.into_iter().flatten().any(|usage| usage.for_anybody),
             // Where the two differ, the workers of every node look.
-            home: new_use.home.filter(|home| old_use.home == Some(*home)),
+            home: new_use.home.filter(|_| has_one_home),
+            spread: new_use.spread.filter(|_| has_one_home),
         });
         let named = step.after.route.or(step.before.route);
         let protect = |usage: &GuardUse| *usage != GuardUse::Exempt;

@@ -6,11 +6,12 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Bound;
 use std::sync::Arc;
+use testudo_base::lane::Spread;
 use testudo_base::spi::{Shard, Spi};
 use testudo_crypto::Library;
 use testudo_ike::output::{ChildSaId, Path};
 use testudo_ipsec::dataplane::Command;
-use testudo_ipsec::number::SequenceBlock;
+use testudo_ipsec::number::{SequenceBlock, Stripe, Stripes};
 use testudo_ipsec::pmtu::TooBig;
 use testudo_ipsec::sa::{ChildSaParams, InboundSa, OutboundSa, SaTotals};
 use testudo_ipsec::sad::SlotBlock;
@@ -36,6 +37,8 @@ pub(super) struct Sas {
     slots: BTreeSet<usize>,
     /// Outbound SAs whose policies the workers do not have yet.
     waiting: Vec<(PolicyId, ChildSaId)>,
+    /// The numbers of spread Child SAs.
+    stripes: BTreeMap<ChildSaId, Numbered>,
 }
 
 /// What was agreed for a Child SA.
@@ -46,6 +49,8 @@ pub(crate) struct Agreed<'a> {
     pub(crate) selectors: &'a SelectorPair,
     /// The selectors of its configured child, if that is still loaded.
     pub(crate) configured: Option<&'a SelectorPair>,
+    /// How its packets are spread over the nodes of the cluster, if they are.
+    pub(crate) spread: Option<Spread>,
 }
 
 /// When a new Child SA begins to send.
@@ -67,6 +72,12 @@ struct Installed {
     outbound: Arc<OutboundSa>,
 }
 
+/// The numbers of a spread Child SA.
+struct Numbered {
+    stripes: Arc<Stripes>,
+    esn: bool,
+}
+
 impl Sas {
     /// No SAs. `granted`: they can send only with the numbers that [`Sas::grant`] gives them.
     pub(super) fn new(granted: bool) -> Self {
@@ -79,7 +90,7 @@ impl Sas {
         &mut self,
         child: ChildSaId,
         policy: PolicyId,
-        Agreed { params, selectors, configured }: Agreed<'_>,
+        Agreed { params, selectors, configured, spread }: Agreed<'_>,
         activation: Activation,
         path_mtu: u16,
         library: Library,
@@ -91,6 +102,10 @@ impl Sas {
         };
         let numbers = if self.granted { SequenceBlock::EMPTY } else { SequenceBlock::whole(params.esn) };
         let outbound = OutboundSa::new(params, policy, numbers, path_mtu, library)?;
+        let (inbound, outbound) = match spread {
+            Some(by) => (inbound.spread(), outbound.spread(by)),
+            None => (inbound, outbound),
+        };
         let (inbound, outbound) =
             (Arc::new(inbound.sharing(selectors)), Arc::new(outbound.sharing(selectors)));
         let mut commands = Vec::new();
@@ -109,6 +124,9 @@ impl Sas {
         }
         if activation != Activation::WithPolicy {
             self.idle.insert(child);
+        }
+        if spread.is_some() {
+            self.stripes.insert(child, Numbered { stripes: Arc::new(Stripes::new()), esn: params.esn });
         }
         self.by_spi.insert(params.spi_in, child);
         self.by_spi_out.insert((params.spi_out, child));
@@ -135,9 +153,9 @@ impl Sas {
         let Some(sa) = self.installed.get(&child) else { return Vec::new() };
         self.idle.remove(&child);
         self.stand_ins.remove(&child);
-        let (policy, outbound) = (sa.outbound.policy(), Arc::clone(&sa.outbound));
+        let policy = sa.outbound.policy();
         if !self.waiting.iter().any(|(waiting, _)| *waiting == policy) {
-            return vec![Command::SetOutbound(policy, outbound)];
+            return self.send_by(policy, child);
         }
         // It follows the SA that it replaces.
         self.waiting.push((policy, child));
@@ -147,11 +165,50 @@ impl Sas {
     /// The commands for outbound SAs whose policies the workers have by now.
     pub(super) fn take_waiting(&mut self) -> Vec<Command> {
         let waiting = std::mem::take(&mut self.waiting);
-        let installed = waiting.iter().filter_map(|(policy, child)| {
-            let sa = self.installed.get(child)?;
-            Some(Command::SetOutbound(*policy, Arc::clone(&sa.outbound)))
-        });
-        installed.collect()
+        waiting.iter().flat_map(|(policy, child)| self.send_by(*policy, *child)).collect()
+    }
+
+    /// A policy sends by this SA: with its stripes, if it is spread.
+    fn send_by(&self, policy: PolicyId, child: ChildSaId) -> Vec<Command> {
+        let Some(sa) = self.installed.get(&child) else { return Vec::new() };
+        let stripes = self.stripes.get(&child);
+        let stripes = stripes.map(|n| Command::SetStripes(policy, sa.inbound.spi(), Arc::clone(&n.stripes)));
+        [Command::SetOutbound(policy, Arc::clone(&sa.outbound))].into_iter().chain(stripes).collect()
+    }
+
+    /// The next numbers of a spread Child SA.
+    pub(super) fn add_stripe(&mut self, child: ChildSaId, stripe: Stripe) -> Result<Vec<Command>> {
+        let (Some(numbered), Some(sa)) = (self.stripes.get_mut(&child), self.installed.get(&child)) else {
+            return Ok(Vec::new());
+        };
+        numbered.stripes = Arc::new(numbered.stripes.with(stripe, numbered.esn)?);
+        if self.idle.contains(&child) || self.waiting.iter().any(|(_, waiting)| *waiting == child) {
+            return Ok(Vec::new());
+        }
+        let stripes = Arc::clone(&numbered.stripes);
+        Ok(vec![Command::SetStripes(sa.outbound.policy(), sa.inbound.spi(), stripes)])
+    }
+
+    /// The rows behind those that each spread Child SA of a shard has used.
+    pub(super) fn next_rows(&self, home: Shard) -> impl Iterator<Item = u64> + '_ {
+        let spread = self.stripes.keys().filter_map(|child| self.installed.get(child));
+        spread.filter(move |sa| sa.inbound.spi().shard() == home).map(|sa| sa.outbound.next_row())
+    }
+
+    /// The inbound halves of the spread Child SAs.
+    pub(super) fn spread(&self) -> impl Iterator<Item = &InboundSa> {
+        self.stripes.keys().filter_map(|child| self.installed.get(child)).map(|sa| &*sa.inbound)
+    }
+
+    /// True if the Child SA is spread over the nodes.
+    pub(super) fn is_spread(&self, child: ChildSaId) -> bool {
+        self.stripes.contains_key(&child)
+    }
+
+    /// The high-water mark of the SA with that inbound SPI.
+    pub(super) fn high_water_mark(&self, spi: Spi) -> Option<u64> {
+        let sa = self.installed.get(self.by_spi.get(&spi)?)?;
+        Some(sa.inbound.window().high_water_mark())
     }
 
     /// Gives the SA other outer addresses. The worker carries its numbers over.
@@ -164,7 +221,8 @@ impl Sas {
         if self.idle.contains(&child) || self.waiting.iter().any(|(_, waiting)| *waiting == child) {
             return Ok(Vec::new());
         }
-        Ok(vec![Command::SetOutbound(sa.outbound.policy(), Arc::clone(&sa.outbound))])
+        let policy = sa.outbound.policy();
+        Ok(self.send_by(policy, child))
     }
 
     /// Packets of the SA with that inbound SPI come from there now. Workers need not report it
@@ -182,6 +240,7 @@ impl Sas {
             return Vec::new();
         };
         self.idle.remove(&child);
+        self.stripes.remove(&child);
         let stand_in = self.stand_ins.remove(&child);
         self.by_spi.remove(&inbound.spi());
         self.by_spi_out.remove(&(outbound.spi(), child));

@@ -6,6 +6,7 @@ use super::host_tun::HostTun;
 use super::outer_mtus::OuterMtus;
 use super::ports::{PortLine, Ports};
 use super::sas::Sas;
+use super::spread;
 use super::workers::{Bay, Running, Workers};
 use super::{ClusterPlan, DataPath, checksums, line_rate};
 use crate::clock::time_of_day;
@@ -133,6 +134,10 @@ impl DataPath {
         this.send(Command::SetLocalAddrs(Arc::new(addresses)));
         if let Some(plan) = cluster {
             this.send_all(plan.commands().into());
+        }
+        if let Some(clustered) = &this.cluster {
+            let clock = spread::clock(&clustered.clocks);
+            this.send(clock);
         }
         Ok(this)
     }

@@ -50,6 +50,15 @@ impl Gateway {
         }
     }
 
+    /// Shows the member how far the row clocks have come: other nodes hear of it with its next
+    /// heartbeat.
+    pub(crate) fn show_clocks(&mut self) {
+        let (now, data) = (self.now, &self.data);
+        if let Some(member) = self.endpoint.member() {
+            member.show_clocks(now, |home| data.row_of(home));
+        }
+    }
+
     /// Handles events of the engine, for a limited time: the other nodes' heartbeats must not wait
     /// for long. True if there may be more.
     pub(crate) fn engine_events(&mut self) -> bool {
@@ -145,6 +154,14 @@ impl Gateway {
             MemberOutput::Numbers { child, spi_in: _, block, at_once } => {
                 self.data.grant(child, block, at_once)
             }
+            MemberOutput::Stripe { child, spi_in: _, stripe } => self.data.add_stripe(child, stripe),
+            MemberOutput::RowClocks(clocks) => {
+                self.data.raise_clocks(&clocks);
+                Ok(())
+            }
+            MemberOutput::TakeInLanes { children } => self.data.take_in_lanes(&children).map(|estimates| {
+                self.in_cluster(|member, now| member.taken_in(now, &estimates));
+            }),
             MemberOutput::TakeIn { children } => self.data.take_in(&children).map(|floors| {
                 self.in_cluster(|member, now| member.taken_in(now, &floors));
             }),

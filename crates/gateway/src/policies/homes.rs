@@ -19,6 +19,7 @@ use super::table::PolicyEntry;
 use crate::prefix_map::{PrefixMap, meter};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use testudo_base::lane::Spread;
 use testudo_base::prefix::Prefix;
 use testudo_base::siphash::SipKey;
 use testudo_base::spi::Shard;
@@ -64,6 +65,8 @@ pub(super) struct HomeClaim {
     /// and this is one of them.
     is_binding: bool,
     shard: Shard,
+    /// Its packets are spread over the nodes.
+    spread: Option<Spread>,
 }
 
 impl HomeClaim {
@@ -141,9 +144,9 @@ struct Verdict {
 
 impl Verdict {
     /// False if no further claim can change it.
-    fn hear(&mut self, HomeClaim { is_binding, shard }: HomeClaim) -> bool {
+    fn hear(&mut self, HomeClaim { is_binding, shard, spread }: HomeClaim) -> bool {
         if is_binding {
-            let home = PrefixHome::Shard(shard);
+            let home = spread.map_or(PrefixHome::Shard(shard), |by| PrefixHome::Spread(shard, by));
             let is_agreed = self.binding.is_none_or(|so_far| so_far == home);
             self.binding = Some(if is_agreed { home } else { PrefixHome::Ambiguous });
         } else {
@@ -198,7 +201,7 @@ impl Homes {
     /// What a policy claims.
     pub(super) fn claim(&self, entry: &PolicyEntry) -> HomeClaim {
         let shard = entry.name().map_or(entry.home, |name| self.key.name(&name.connection));
-        HomeClaim { is_binding: entry.mode.is_negotiated(), shard }
+        HomeClaim { is_binding: entry.mode.is_negotiated(), shard, spread: entry.spread }
     }
 
     /// A policy has come into the SPD.

@@ -2,6 +2,7 @@
 
 use super::{ChildName, NewSa};
 use std::collections::BTreeSet;
+use testudo_base::lane::Spread;
 use testudo_base::spi::Shard;
 use testudo_ike::config::{Child, ChildMode, EspProposal};
 use testudo_ipsec::selector::{AddrRange, SelectorPair, TrafficSelector};
@@ -34,6 +35,8 @@ pub(super) struct PolicyEntry {
     pub(super) seen: u64,
     /// Of an SA: the shard whose owner carries it.
     pub(super) home: Shard,
+    /// Of an SA: how its packets are spread over the nodes of the cluster, if they are.
+    pub(super) spread: Option<Spread>,
     /// Of an SA: ranges of our side that its configured child does not name, such as a virtual IP.
     unnamed: Box<[AddrRange]>,
     child: Option<Box<Configured>>,
@@ -107,12 +110,12 @@ fn is_around(child: &Child, selectors: &SelectorPair) -> bool {
 impl PolicyEntry {
     /// The policy of a Child SA.
     pub(super) fn of_sa(rank: Rank, sa: &NewSa<'_>, seen: u64) -> Self {
-        let NewSa { child, selectors, home, is_around, .. } = *sa;
+        let NewSa { child, selectors, home, is_around, spread, .. } = *sa;
         let named = child.map(super::configured::named).unwrap_or_default();
         let local = selectors.local_selectors().map(|ts| ts.addrs);
         let unnamed = local.filter(|range| !named.contains(range)).take(MAX_SA_RANGES).collect();
         let (selectors, mode) = (selectors.clone(), ChildMode::Tunnel);
-        Self { selectors, rank, mode, is_around, sas: 1, seen, home, unnamed, child: None }
+        Self { selectors, rank, mode, is_around, sas: 1, seen, home, spread, unnamed, child: None }
     }
 
     /// The policy of a configured child.
@@ -120,7 +123,7 @@ impl PolicyEntry {
         let is_around = is_around(config, &selectors);
         let (mode, child) = (config.mode, Some(Box::new(child)));
         let (home, unnamed) = (Shard(0), Box::default());
-        Self { selectors, rank, mode, is_around, sas: 0, seen: 0, home, unnamed, child }
+        Self { selectors, rank, mode, is_around, sas: 0, seen: 0, home, spread: None, unnamed, child }
     }
 
     /// The configured child whose policy it is.

@@ -45,7 +45,7 @@ pub(super) fn new_sa<'a>(
     selectors: &'a SelectorPair,
     home: Shard,
 ) -> NewSa<'a> {
-    NewSa { place, id, child, selectors, home, is_around: false }
+    NewSa { place, id, child, selectors, home, is_around: false, spread: None }
 }
 
 /// One in the place of another.

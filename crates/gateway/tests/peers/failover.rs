@@ -13,6 +13,7 @@ mod parts;
 mod paths;
 mod planned;
 mod scripts;
+mod spread;
 mod two;
 
 use crate::failover::clear::ClearText;

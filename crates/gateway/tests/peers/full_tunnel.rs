@@ -250,17 +250,17 @@ fn an_own_address_is_released_beside_another_tunnel_for_everything() {
         let said = pair.one.release(prefix).unwrap_err().to_string();
         assert!(said.contains(why), "{said}");
     };
-    refused(&pair, "10.79.0.1/32", "is not shut");
+    refused(&pair, "10.79.0.1/32", "is protected by connection");
     pair.swanctl(Side::One).load(&alone).unwrap();
     assert_eq!(arrive(&pair), [0, 0]);
 
-    refused(&pair, "10.1.0.0/24", "is not shut");
+    refused(&pair, "10.1.0.0/24", "is protected by connection");
     pair.one.release("10.79.0.1/32").unwrap();
     pair.await_log(
         "10.79.0.1/32 is released: what comes in clear to this host's addresses in it passes from now on",
     );
     assert_eq!(arrive(&pair), [5, 0]);
-    refused(&pair, "10.79.0.1/32", "is not shut");
+    refused(&pair, "10.79.0.1/32", "is protected by connection");
     pair.one.process().kill();
     assert_eq!(arrive(&pair), [5, 0]);
     pair.one.restart().unwrap();

@@ -3,8 +3,9 @@
 use super::{HeldPacket, MAX_NOTES, Node, Way};
 use crate::config;
 use crate::host::Effect;
+use crate::plane::Numbers;
 use testudo_base::spi::{Shard, Spi};
-use testudo_cluster::member::{Flushed, MemberOutput, TakenIn};
+use testudo_cluster::member::{Flushed, MemberOutput, TakenIn, TakenLanes};
 use testudo_ike::output::Output;
 use testudo_ipsec::dataplane::{Command, Garbage, Note};
 use testudo_ipsec::number::SequenceBlock;
@@ -18,13 +19,20 @@ impl Node {
             MemberOutput::Datagram { to, link, bytes } => {
                 self.effects.push(Effect::Heartbeat(to, link, bytes))
             }
-            MemberOutput::InstallChild { child, connection, params, replaces, place, .. } => {
+            MemberOutput::InstallChild { child, connection, params, replaces, place, spread, .. } => {
                 self.check_slot(params.spi_in);
+                self.spread.extend(spread.map(|by| (params.spi_in, by)));
+                let numbers = spread.map_or(Numbers::Block(SequenceBlock::EMPTY), Numbers::Stripes);
                 if let Some(peer) = config::peer_named(&connection) {
                     let policy = PolicyId(peer as u32);
-                    self.plane.install(child, policy, place, &params, SequenceBlock::EMPTY, replaces);
+                    self.plane.install(child, policy, place, &params, numbers, replaces);
                 }
             }
+            MemberOutput::Stripe { child, stripe, .. } => self.plane.add_stripe(child, stripe),
+            MemberOutput::RowClocks(clocks) => {
+                clocks.into_iter().for_each(|(home, rows)| self.clocks.raise(home, rows))
+            }
+            MemberOutput::TakeInLanes { children } => self.take_in_lanes(&children),
             MemberOutput::Numbers { child, block, at_once, .. } => {
                 if let Some(sa) = self.plane.outbound_sa(child) {
                     let numbers = sa.numbers();
@@ -56,12 +64,12 @@ impl Node {
             }
             MemberOutput::Flush { shards } => {
                 // Packets are processed one by one here: none is in transit.
-                let marks = self.marks_of(shards);
+                let (marks, tops) = (self.marks_of(shards), self.tops_of(shards));
                 let notes = match self.plane.apply(Command::TakeNotes) {
                     Some(Garbage::Noted(notes, count)) => notes[..count].to_vec(),
                     _ => Vec::new(),
                 };
-                self.member.flushed(self.now, &Flushed { shards, marks, notes });
+                self.member.flushed(self.now, &Flushed { shards, marks, tops, notes });
                 self.member.pump(self.now);
             }
             MemberOutput::Handled { shards, digests } => {
@@ -86,6 +94,21 @@ impl Node {
         }
     }
 
+    fn take_in_lanes(&mut self, children: &[TakenLanes]) {
+        let (mut floors, mut told) = (Vec::new(), Vec::new());
+        for taken in children {
+            let child = self.plane.by_spi(taken.spi_in).and_then(|child| self.plane.inbound_sa(child));
+            let Some(here) = child.map(|sa| sa.window().high_water_mark()) else { continue };
+            let seen = self.seen.get(&taken.spi_in.0).copied();
+            floors.extend(taken.floors(here, seen).map(|(lane, floor)| (taken.spi_in, lane, floor)));
+            if taken.is_estimate() {
+                told.push((taken.spi_in, taken.floor(here, seen)));
+            }
+        }
+        self.member.taken_in(self.now, &told);
+        self.plane.apply(Command::TakeInLanes(floors.into()));
+    }
+
     fn ike_output(&mut self, output: Output) {
         match output {
             Output::Send { path, bytes, .. } => self.effects.push(Effect::Ike(path, bytes)),
@@ -96,6 +119,7 @@ impl Node {
                 self.plane.remove(child);
                 self.resting.insert((spi_in.shard(), spi_in.slot()), spi_in);
                 self.seen.remove(&spi_in.0);
+                self.spread.remove(&spi_in);
                 self.marks.remove(&spi_in);
             }
             Output::Event(event) => self.effects.push(Effect::Event(event)),

@@ -25,6 +25,8 @@ const LAST: &[(Plant, u64)] = &[
     (Plant::UpdatesNotReplicated, 0),
     (Plant::BlockBeforeStable, 32),
     (Plant::SameBlock, 0),
+    (Plant::SameStripe, 7),
+    (Plant::NoLaneFloor, 84),
     (Plant::StandbyBySuspicion, 21),
     (Plant::NoSenderId, 0),
     (Plant::SpiReusedAtOnce, 38),

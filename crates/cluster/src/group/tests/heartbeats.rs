@@ -122,6 +122,21 @@ fn what_a_node_tells_of_itself_arrives() {
     assert_eq!(net.node(2).told.last(), Some(&(1, links, 0)));
 }
 
+#[test]
+fn row_clocks_go_with_the_heartbeats_until_there_are_none() {
+    let mut net = stop(3);
+    let clocks = vec![(Shard(3), 77), (Shard(255), u64::MAX)];
+    net.node(1).group.set_row_clocks(clocks.clone());
+    net.pass(20);
+    assert_eq!([2, 3].map(|node| net.node(node).row_clocks.clone()), [clocks.clone(), clocks]);
+    assert!(net.node(1).row_clocks.is_empty(), "they are its own");
+    net.node(1).group.set_row_clocks(vec![]);
+    net.pass(20);
+    net.node(2).row_clocks.clear();
+    net.pass(50);
+    assert!(net.node(2).row_clocks.is_empty());
+}
+
 /// Heartbeats of nodes 2 and 3 to node 1, as somebody on the way keeps them.
 fn keep_heartbeats_to_1(net: &mut Net) -> Vec<(u8, u8, u8, Vec<u8>)> {
     let mut kept = Vec::new();

@@ -5,7 +5,7 @@ use crate::group::{ClusterKey, Durable, Group, GroupConfig, GroupOutput, Positio
 use crate::node::NodeId;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
-use testudo_base::spi::SenderId;
+use testudo_base::spi::{SenderId, Shard};
 use testudo_ike::output::Time;
 use testudo_ike::suite::Entropy;
 
@@ -39,6 +39,7 @@ pub(super) struct Node {
     /// How often another node became a suspect.
     pub(super) suspicions: usize,
     pub(super) told: Vec<(u8, u32, usize)>,
+    pub(super) row_clocks: Vec<(Shard, u64)>,
     pub(super) well: bool,
     /// It is stopped: nothing reaches it, and nothing leaves it.
     pub(super) stopped: bool,
@@ -119,6 +120,7 @@ impl Net {
             suspects: BTreeSet::new(),
             suspicions: 0,
             told: vec![],
+            row_clocks: vec![],
             well: true,
             stopped: false,
             kept: vec![],
@@ -332,6 +334,7 @@ impl Node {
             GroupOutput::Told { from, links, provisional } => {
                 self.told.push((from.get(), links, provisional.len()));
             }
+            GroupOutput::RowClocks(clocks) => self.row_clocks = clocks,
             GroupOutput::Multicast(_) | GroupOutput::Datagram { .. } => {}
         }
     }

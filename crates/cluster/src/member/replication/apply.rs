@@ -1,14 +1,15 @@
 //! Applying the updates of other nodes' SAs.
 
 use super::Replication;
-use super::replicas::{ChildReplica, IkeReplica};
+use super::replicas::{ChildReplica, IkeReplica, SpreadReplica};
 use crate::group::Position;
 use crate::member::MemberOutput;
 use crate::member::core::Core;
+use crate::member::numbers::Switch;
 use crate::member::numbers::blocks::{Ledger, standbys};
-use crate::update::{ChildState, Grant, IkeState, Op};
+use crate::update::{ChildState, Grant, IkeState, Op, Stripe};
 use testudo_base::shard::ShardSet;
-use testudo_base::spi::Spi;
+use testudo_base::spi::{Shard, Spi};
 use testudo_ike::message::IkeSpi;
 use testudo_ike::output::{LogLevel, Output, Path, Time};
 
@@ -60,18 +61,54 @@ impl Replication {
                 child.mark = child.mark.max(state.mark);
                 (child.ike, child.replaces, child.stale) = (state.ike, state.replaces, false);
             }
-            None => {
-                // Its slot was reused while this node was away.
-                self.child_gone(core, now, spi);
-                self.new_child(core, now, state, ledger);
-            }
+            None => self.child_appeared(core, now, state, None),
         }
         if granted && let Some(start) = ledger.reserved.checked_sub(2 << ledger.log2.min(32)) {
             self.numbers.standby.push_back((at, spi, standbys(Grant { spi, start, log2: ledger.log2 })));
         }
     }
 
-    fn new_child(&mut self, core: &mut Core, now: Time, state: ChildState, ledger: Ledger) {
+    /// Another node has published a spread Child SA. A node that is being brought up to date does
+    /// not send with that stripe: its former self may have.
+    pub(in crate::member) fn spread_child_added(
+        &mut self,
+        core: &mut Core,
+        now: Time,
+        at: Position,
+        state: ChildState,
+        stripe: Stripe,
+    ) {
+        let spi = state.params.spi_in;
+        let known = self.replicas.child(spi).is_some_and(|child| *child.params == state.params);
+        let sends = !known && !self.resync.fresh().contains(&core.node);
+        match known {
+            true => {
+                self.replicas.set_stripe(stripe.clone());
+                self.child_added(core, now, at, state);
+            }
+            false => self.child_appeared(core, now, state, Some(stripe.clone())),
+        }
+        if sends {
+            self.numbers.sends_with(core, at, stripe);
+        }
+    }
+
+    /// A Child SA that this node does not know. Its slot may have been reused while this node was
+    /// away.
+    fn child_appeared(&mut self, core: &mut Core, now: Time, state: ChildState, stripe: Option<Stripe>) {
+        self.child_gone(core, now, state.params.spi_in);
+        let ledger = Ledger { reserved: state.reserved, log2: state.log2 };
+        self.new_child(core, now, state, ledger, stripe);
+    }
+
+    fn new_child(
+        &mut self,
+        core: &mut Core,
+        now: Time,
+        state: ChildState,
+        ledger: Ledger,
+        stripe: Option<Stripe>,
+    ) {
         let ChildState { ike, connection, name, params, replaces, place, mark, .. } = state;
         let id = core.endpoint.replication_mut().new_child_number();
         core.endpoint.replication_mut().claim_spi(params.spi_in);
@@ -93,10 +130,21 @@ impl Replication {
             order: 0,
             stale: false,
             outdated: false,
+            spread: stripe.map(|stripe| Box::new(SpreadReplica::new(stripe))),
         };
         let of = self.replicas.ikes.get(&ike).map(|ike| ike.id);
         core.install(of, &replica, replaced);
         self.replicas.insert_child(replica);
+    }
+
+    /// The carrier of lanes has stopped, and tells how far it got in them.
+    pub(in crate::member) fn lane_tops_told(&mut self, told: &[(Spi, Vec<(Shard, u64)>)]) {
+        for (spi, tops) in told {
+            let spread = self.replicas.child_mut(*spi).and_then(|child| child.spread.as_mut());
+            if let Some(spread) = spread {
+                spread.tops.extend(tops.iter().copied());
+            }
+        }
     }
 
     pub(in crate::member) fn switched(&mut self, core: &mut Core, from: Spi, to: Spi) {
@@ -105,7 +153,8 @@ impl Replication {
         child.switched = true;
         let to = child.id;
         match ids {
-            Some(from) => core.outputs.push_back(MemberOutput::Ike(Output::SwitchChild { from, to })),
+            // Here too a spread Child SA sends once it has numbers.
+            Some(from) => self.numbers.switch(core, &self.replicas, Switch { from, to }),
             None => core.outputs.push_back(MemberOutput::Ike(Output::StartChild { child: to })),
         }
     }
@@ -122,7 +171,7 @@ impl Replication {
     pub(in crate::member) fn child_gone(&mut self, core: &mut Core, now: Time, spi_in: Spi) {
         let Some(child) = self.replicas.remove_child(spi_in) else { return };
         self.numbers.switch_those(core, |switch| switch.from == child.id || switch.to == child.id);
-        self.numbers.own.forget(spi_in);
+        self.numbers.forget(spi_in);
         core.endpoint.replication_mut().release_spi(now, spi_in);
         core.outputs.push_back(MemberOutput::Ike(Output::RemoveChild { child: child.id, spi_in }));
     }

@@ -6,7 +6,7 @@
 
 use crate::group::Position;
 use crate::member::numbers::blocks::Ledger;
-use crate::update::{ChildState, Secret};
+use crate::update::{ChildState, Secret, Stripe};
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::RangeInclusive;
@@ -74,6 +74,17 @@ pub(crate) struct ChildReplica {
     /// from an earlier time as standby. No other node has used them, but higher ones have been
     /// used, so the peer would reject them as too old.
     pub(crate) outdated: bool,
+    /// Set if its packets are spread over all nodes.
+    pub(crate) spread: Option<Box<SpreadReplica>>,
+}
+
+/// What a spread Child SA has beside.
+#[derive(Debug)]
+pub(crate) struct SpreadReplica {
+    /// Its latest stripe.
+    pub(crate) stripe: Stripe,
+    /// The highest numbers that were accepted in lanes which their carriers have given away.
+    pub(crate) tops: BTreeMap<Shard, u64>,
 }
 
 /// All IKE SAs and Child SAs.
@@ -88,9 +99,17 @@ pub(crate) struct Replicas {
     by_child: BTreeMap<ChildSaId, Spi>,
     /// By the hash of the connection's name.
     by_connection: BTreeSet<(u64, Spi)>,
+    /// Those that are spread.
+    spread: BTreeSet<Spi>,
     last_order: u64,
     /// The highest number in any place so far.
     last_place: u64,
+}
+
+impl SpreadReplica {
+    pub(in crate::member) fn new(stripe: Stripe) -> Self {
+        Self { stripe, tops: BTreeMap::new() }
+    }
 }
 
 impl IkeReplica {
@@ -162,6 +181,9 @@ impl Replicas {
         self.last_place = self.last_place.max(child.place >> 32);
         child.order = self.last_order;
         self.by_child.insert(child.id, spi);
+        if child.spread.is_some() {
+            self.spread.insert(spi);
+        }
         let place = (hash(&child.connection), spi);
         if let Some(before) = self.children.insert(spi, child) {
             self.by_connection.remove(&(hash(&before.connection), spi));
@@ -187,6 +209,7 @@ impl Replicas {
 
     pub(crate) fn remove_child(&mut self, spi: Spi) -> Option<ChildReplica> {
         let child = self.children.remove(&spi)?;
+        self.spread.remove(&spi);
         self.by_child.remove(&child.id);
         self.by_connection.remove(&(hash(&child.connection), spi));
         Some(child)
@@ -217,6 +240,21 @@ impl Replicas {
         shard: Shard,
     ) -> impl Iterator<Item = (&Spi, &mut ChildReplica)> {
         self.children.range_mut(shard.spis())
+    }
+
+    /// The SPIs of the spread Child SAs.
+    pub(crate) fn spread(&self) -> impl Iterator<Item = Spi> + '_ {
+        self.spread.iter().copied()
+    }
+
+    /// A Child SA is spread from now on, or has its next stripe.
+    pub(crate) fn set_stripe(&mut self, stripe: Stripe) {
+        let Some(child) = self.children.get_mut(&stripe.spi) else { return };
+        self.spread.insert(stripe.spi);
+        match &mut child.spread {
+            Some(spread) => spread.stripe = stripe,
+            None => child.spread = Some(Box::new(SpreadReplica::new(stripe))),
+        }
     }
 
     /// All Child SAs, by SPI.

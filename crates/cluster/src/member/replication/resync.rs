@@ -247,7 +247,11 @@ impl Replication {
 
     fn child_again(&self, spi: Spi, ops: &mut Vec<Op>) {
         let Some(child) = self.replicas.child(spi) else { return };
-        ops.push(Op::Child(Box::new(child.state())));
+        let state = Box::new(child.state());
+        ops.push(match &child.spread {
+            Some(spread) => Op::SpreadChild { child: state, stripe: spread.stripe.clone() },
+            None => Op::Child(state),
+        });
         if let Some(from) = child.replaces.filter(|_| child.switched) {
             ops.push(Op::ChildSwitch { from, to: spi });
         }

@@ -8,7 +8,8 @@ use crate::member::core::Core;
 use crate::member::core::commits::Message;
 use crate::member::numbers::Switch;
 use crate::member::numbers::blocks::Ledger;
-use crate::update::{ChildState, Op};
+use crate::member::numbers::stripes::spread_of;
+use crate::update::{ChildState, Op, Stripe};
 use std::collections::BTreeMap;
 use testudo_base::spi::Spi;
 use testudo_ike::output::{ChildSaId, IkeSaId, Output, Time};
@@ -92,7 +93,7 @@ impl Replication {
             Output::InstallChild { ike, child, connection, name, params, replaces } => {
                 let old = replaces.and_then(|id| self.replicas.spi_of_child(id));
                 let renews = replaces.filter(|old| core.endpoint.ike_of(*old) == Some(ike)).and(old);
-                let replica = ChildReplica {
+                let mut replica = ChildReplica {
                     id: child,
                     ike: core
                         .endpoint
@@ -114,9 +115,15 @@ impl Replication {
                     order: 0,
                     stale: false,
                     outdated: false,
+                    spread: None,
                 };
+                let stripe =
+                    spread_of(core, &replica).map(|by| self.numbers.first_stripe(core, &mut replica, by));
                 core.install(Some(ike), &replica, replaces);
-                turn.children.push(self.added(core, replica));
+                turn.children.push(match stripe {
+                    Some(stripe) => self.added_spread(replica, stripe),
+                    None => self.added(core, replica),
+                });
             }
             Output::SwitchChild { from, to } => {
                 let spis = self.replicas.spi_of_child(from).zip(self.replicas.spi_of_child(to));
@@ -151,7 +158,7 @@ impl Replication {
                 // The endpoint has given the SPI back already.
                 self.replicas.remove_child(spi_in);
                 turn.removed.insert(child, spi_in);
-                self.numbers.own.forget(spi_in);
+                self.numbers.forget(spi_in);
                 turn.gone.push(Op::ChildDelete { spi: spi_in });
                 core.outputs.push_back(MemberOutput::Ike(output));
             }
@@ -180,6 +187,13 @@ impl Replication {
         self.numbers.own.granted(grant, true);
         self.replicas.insert_child(replica);
         Op::Child(Box::new(state))
+    }
+
+    /// The CHILD_ADD of a spread Child SA that this node has made.
+    fn added_spread(&mut self, replica: ChildReplica, stripe: Stripe) -> Op {
+        let child = Box::new(replica.state());
+        self.replicas.insert_child(replica);
+        Op::SpreadChild { child, stripe }
     }
 
     /// A Child SA sends by now: it does not replace another one any more.

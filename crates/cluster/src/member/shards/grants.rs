@@ -21,7 +21,7 @@ impl Shards {
         rate: u64,
     ) {
         let shard = spi_in.shard();
-        let asked = replication.numbers.own.is_asked(spi_in);
+        let asked = replication.numbers.is_asked(spi_in);
         // The next owner grants the numbers of a given-up shard, once all nodes know of it.
         let given_up = self.handover.held().contains(shard);
         if !core.view.running || asked || given_up || core.table.owner(shard) != Some(core.node) {
@@ -29,6 +29,9 @@ impl Shards {
         }
         let Some(child) = replication.replicas.child_mut(spi_in) else { return };
         child.ledger.fit(rate, child.params.esn);
+        if child.spread.is_some() {
+            return self.stripe_low(core, replication, now, spi_in);
+        }
         let (id, grant) = (child.id, child.ledger.grant(spi_in, child.params.esn));
         match grant {
             Some(grant) => {
@@ -44,6 +47,40 @@ impl Shards {
                 replication.turn(core, now);
             }
         }
+    }
+
+    /// A spread Child SA of this node has used half of its last stripe.
+    fn stripe_low(&self, core: &mut Core, replication: &mut Replication, now: Time, spi_in: Spi) {
+        match replication.numbers.next_stripe(core, &mut replication.replicas, spi_in, 0, false) {
+            Some(stripe) => {
+                let ticket = core.publish(vec![Op::Stripe(stripe)]);
+                ticket.into_iter().for_each(|ticket| {
+                    replication.numbers.blocks_published(core, &mut replication.replicas, ticket)
+                });
+            }
+            None => {
+                if let Some(child) = replication.replicas.child(spi_in).map(|child| child.id) {
+                    core.endpoint.rekey_child(now, child);
+                    replication.turn(core, now);
+                }
+            }
+        }
+    }
+
+    /// Grants stripes that include the nodes that have joined, of all spread Child SAs in shards
+    /// that this node owns.
+    pub(in crate::member) fn grant_to_joined(
+        &self,
+        core: &mut Core,
+        replication: &mut Replication,
+        owned: ShardSet,
+    ) {
+        let shards = owned.without(self.handover.given_up(core.view.epoch));
+        let ops = replication.numbers.stripes_for_joined(core, &mut replication.replicas, shards);
+        let ticket = core.publish(ops);
+        ticket
+            .into_iter()
+            .for_each(|ticket| replication.numbers.blocks_published(core, &mut replication.replicas, ticket));
     }
 
     /// Grants new blocks of all SAs to the owner and the standby of shards that this node owns.

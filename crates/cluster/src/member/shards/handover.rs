@@ -321,6 +321,10 @@ impl Shards {
                 self.provisional,
             );
         }
+        if core.view.running && !flushed.tops.is_empty() {
+            replication.lane_tops_told(&flushed.tops);
+            core.publish(vec![Op::LaneTops(flushed.tops.clone())]);
+        }
         replication.turn(core, now);
         for shard in flushed.shards.iter() {
             let Some(Departure::Frozen(to)) = self.handover.0.get(&shard).copied() else { continue };

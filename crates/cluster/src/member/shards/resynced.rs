@@ -34,6 +34,7 @@ impl Shards {
         let owned = core.table.owned_by(core.node);
         let standbys: ShardSet = owned.intersection(changes.standby);
         self.grant_all(core, replication, standbys, false);
+        self.grant_to_joined(core, replication, owned);
         self.hand_over(core, replication, now);
         self.provide(core, replication, now);
     }

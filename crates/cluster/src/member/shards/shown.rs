@@ -5,7 +5,8 @@ use crate::dispatch::Ownership;
 use crate::group::NoQuorum;
 use crate::member::core::Core;
 use crate::member::replication::Replication;
-use crate::member::{MemberOutput, TakenIn};
+use crate::member::replication::replicas::SpreadReplica;
+use crate::member::{MemberOutput, TakenIn, TakenLanes};
 use crate::node::NodeId;
 use testudo_base::shard::ShardSet;
 use testudo_ike::output::Time;
@@ -39,6 +40,7 @@ impl Shards {
             // Packets of these shards leave with these blocks.
             replication.numbers.use_blocks_of(core, &mut replication.replicas, new);
         }
+        self.take_in_lanes(core, replication, now, new);
         self.take_in(core, replication, now, new);
         if default_host && !self.shown.default_host {
             core.outputs.push_back(MemberOutput::Announce);
@@ -47,9 +49,33 @@ impl Shards {
         core.outputs.push_back(MemberOutput::Shards(shown));
     }
 
+    /// Packets of these lanes of spread Child SAs are accepted here from now on.
+    fn take_in_lanes(&mut self, core: &mut Core, replication: &Replication, now: Time, shards: ShardSet) {
+        let exact = |spread: &SpreadReplica, lane| {
+            let told = || spread.tops.get(&lane).copied().unwrap_or_default();
+            self.arrivals.is_exact(lane).then(told)
+        };
+        let children = replication.replicas.spread().filter_map(|spi| {
+            let child = replication.replicas.child(spi)?;
+            let spread = child.spread.as_ref()?;
+            Some(TakenLanes {
+                spi_in: spi,
+                mark: child.mark,
+                reach: replication.numbers.reach(core, now, spi.shard(), child),
+                esn: child.params.esn,
+                lanes: shards.iter().map(|lane| (lane, exact(spread, lane))).collect(),
+            })
+        });
+        let children: Vec<TakenLanes> = children.collect();
+        if !children.is_empty() && !shards.is_empty() {
+            core.outputs.push_back(MemberOutput::TakeInLanes { children });
+        }
+    }
+
     /// Packets of these shards are accepted here from now on.
     fn take_in(&mut self, core: &mut Core, replication: &Replication, now: Time, shards: ShardSet) {
-        let of = |shard| replication.replicas.children_of(shard);
+        // Where a spread Child SA has got follows from its lanes.
+        let of = |shard| replication.replicas.children_of(shard).filter(|(_, child)| child.spread.is_none());
         // Where the former owner has reported its last mark, no estimate is needed.
         let reach = |shard, child| match self.arrivals.is_exact(shard) {
             true => 0,

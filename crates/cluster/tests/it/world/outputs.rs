@@ -160,7 +160,8 @@ impl World {
     /// The same, with the last high-water marks, and notes of packets.
     pub(crate) fn flush_saying(&mut self, node: usize, marks: Vec<(Spi, u64)>, notes: Vec<Note>) {
         let (now, state) = (self.now, &mut self.nodes[node]);
-        let flushed = Flushed { shards: std::mem::take(&mut state.unflushed), marks, notes };
+        let shards = std::mem::take(&mut state.unflushed);
+        let flushed = Flushed { shards, marks, tops: Vec::new(), notes };
         if let Some(member) = &mut state.member {
             member.flushed(now, &flushed);
         }

@@ -2,6 +2,8 @@
 
 use super::*;
 use std::net::SocketAddr;
+use testudo_base::lane::Spread;
+use testudo_ipsec::number::Stripe;
 use testudo_ipsec::sa::{Encapsulation, EspAlgorithm, HeaderCopy, KeyMaterial, Mode};
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
 
@@ -36,7 +38,7 @@ fn params(number: u32) -> ChildSaParams {
 fn install(sas: &mut Sas, policy: PolicyId, number: u32, activation: Activation) -> ChildSaId {
     let (child, params) = (ChildSaId(number.into()), params(number));
     let selectors = SelectorPair::new(&params.local_ts, &params.remote_ts);
-    let agreed = Agreed { params: &params, selectors: &selectors, configured: None };
+    let agreed = Agreed { params: &params, selectors: &selectors, configured: None, spread: None };
     sas.install(child, policy, agreed, activation, MTU, Library::AwsLc).unwrap();
     child
 }
@@ -143,4 +145,42 @@ fn high_water_marks_are_those_of_a_shard_and_traffic_is_looked_at_in_parts() {
         behind = Some(last.0);
     }
     assert_eq!(parts, [3, 1]);
+}
+
+/// A spread SA sends with its stripes: with those that it has when its turn comes, and with each
+/// later one.
+#[test]
+fn the_stripes_of_a_spread_sa_go_with_it() {
+    let mut sas = Sas::new(true);
+    let (child, params) = (ChildSaId(1), params(1));
+    let selectors = SelectorPair::new(&params.local_ts, &params.remote_ts);
+    let agreed =
+        Agreed { params: &params, selectors: &selectors, configured: None, spread: Some(Spread::Packet) };
+    sas.install(child, POLICY, agreed, Activation::WithPolicy, MTU, Library::AwsLc).unwrap();
+    let stripe = |number: u64| Stripe {
+        first_row: number * 10,
+        rows: 10,
+        start: 1 + number * 30,
+        classes: 3,
+        class: 2,
+    };
+    let count = |commands: &[Command]| {
+        let stripes = commands.iter().filter_map(|command| match command {
+            Command::SetStripes(POLICY, spi, stripes) if *spi == params.spi_in => {
+                Some(stripes.iter().count())
+            }
+            _ => None,
+        });
+        stripes.collect::<Vec<_>>()
+    };
+    // It waits for its policy.
+    assert!(sas.add_stripe(child, stripe(0)).unwrap().is_empty());
+    assert_eq!(count(&sas.take_waiting()), [1]);
+    assert_eq!(count(&sas.add_stripe(child, stripe(1)).unwrap()), [2]);
+    assert!(sas.add_stripe(child, Stripe { class: 3, ..stripe(2) }).is_err());
+    let path = Path { local: addr("192.0.2.1:4500"), remote: addr("192.0.2.9:4500") };
+    assert_eq!(count(&sas.update(child, path, MTU).unwrap()), [2]);
+    assert!(sas.is_spread(child) && sas.next_rows(params.spi_in.shard()).eq([0]));
+    sas.remove(child);
+    assert!(!sas.is_spread(child) && sas.add_stripe(child, stripe(2)).unwrap().is_empty());
 }

@@ -59,6 +59,14 @@ impl Node {
         sa
     }
 
+    /// A Child SA whose packets are spread over the nodes.
+    fn install_spread(&mut self, local: &str, remote: &str, home: u8, by: Spread) {
+        self.numbers += 1;
+        let selectors = SelectorPair::new(&[ts(local)], &[ts(remote)]);
+        let sa = new_sa(self.numbers, ChildSaId(self.numbers), None, &selectors, Shard(home));
+        self.policies.install_at(&NewSa { spread: Some(by), ..sa });
+    }
+
     /// Tells the filter what is new. How many prefixes that concerns.
     fn tell(&mut self) -> usize {
         let new = self.policies.take_new_homes();
@@ -329,4 +337,23 @@ fn what_a_tunnel_costs_does_not_grow_with_how_many_there_are() {
         });
         assert!(n < 3 || one < 40 && told == 0, "{n}: {one}, {told}");
     }
+}
+
+/// Where only some of the policies of one home are spread, only the policies tell where a packet
+/// goes.
+#[test]
+fn a_prefix_is_spread_if_all_policies_about_it_are_spread_alike() {
+    let mut node = Node::new();
+    node.install_spread("10.1.0.0/24", "10.2.0.0/16", 7, Spread::Packet);
+    node.tell();
+    assert_eq!(node.home("10.2.0.1"), PrefixHome::Spread(Shard(7), Spread::Packet));
+    node.install_spread("10.1.1.0/24", "10.2.0.0/16", 7, Spread::Packet);
+    node.tell();
+    assert_eq!(node.home("10.2.0.1"), PrefixHome::Spread(Shard(7), Spread::Packet));
+    node.install("10.1.2.0/24", "10.2.9.0/24", 7);
+    node.install_spread("10.1.2.0/24", "10.2.10.0/24", 7, Spread::Session);
+    node.tell();
+    let homes = ["10.2.0.1", "10.2.9.1", "10.2.10.1"].map(|addr| node.home(addr));
+    let spread = PrefixHome::Spread(Shard(7), Spread::Packet);
+    assert_eq!(homes, [spread, PrefixHome::Ambiguous, PrefixHome::Ambiguous]);
 }

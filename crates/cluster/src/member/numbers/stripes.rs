@@ -1,0 +1,259 @@
+//! Numbers of spread Child SAs. All nodes send on such an SA, so the owner grants rows of numbers,
+//! with one number for each node in each row.
+//!
+//! A *row clock* counts the clear packets for the spread tunnels of a shard. Every node sees all of
+//! them, so the clocks of all nodes show about the same row, and their numbers stay close together:
+//! the peer's replay window must hold all of them. A stripe begins at a row. So all nodes change to
+//! it at the same packet, and not when each of them happens to learn of it.
+//!
+//! No two nodes have the same part of a stripe, and no two stripes have a number in common. A node
+//! that joins uses only stripes that were granted after it came: its former self may have used more
+//! of the others than anybody knows.
+
+use super::Numbers;
+use crate::group::{Position, Ticket};
+use crate::member::MemberOutput;
+use crate::member::core::Core;
+use crate::member::replication::replicas::{ChildReplica, Replicas, SpreadReplica};
+use crate::update::{Op, SPREADING, Stripe};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+use testudo_base::lane::Spread;
+use testudo_base::shard::ShardSet;
+use testudo_base::spi::{Shard, Spi};
+use testudo_ike::output::Time;
+use testudo_ipsec::number::SequenceBlock;
+use testudo_ipsec::sa::Mode;
+
+/// A stripe for other nodes than the last one begins this much later, so that all nodes know of it
+/// by then.
+const NOTICE: Duration = Duration::from_millis(100);
+/// The time over which the rate of a row clock is measured.
+const RATE_SPAN: Duration = Duration::from_millis(500);
+
+/// A row clock as this node knows it.
+#[derive(Clone, Copy, Debug)]
+struct RowClock {
+    rows: u64,
+    /// Rows a second.
+    rate: u64,
+    /// The clock at the beginning of the current measurement.
+    measured: (u64, Time),
+}
+
+/// Stripes on their way to this node's data plane, and the row clocks.
+#[derive(Debug, Default)]
+pub(in crate::member) struct StripesUnderWay {
+    /// Stripes of the update that is about to be published.
+    new: Vec<Stripe>,
+    /// Stripes that this node has granted, and those of other nodes, until all nodes know of them.
+    own: VecDeque<(Ticket, Stripe)>,
+    others: VecDeque<(Position, Stripe)>,
+    clocks: BTreeMap<Shard, RowClock>,
+}
+
+impl StripesUnderWay {
+    /// True if a stripe of this Child SA is on its way.
+    pub(super) fn awaits(&self, spi: Spi) -> bool {
+        let mut all = self.new.iter().chain(self.own.iter().map(|(_, stripe)| stripe));
+        all.any(|stripe| stripe.spi == spi) || self.others.iter().any(|(_, stripe)| stripe.spi == spi)
+    }
+
+    pub(super) fn published(&mut self, ticket: Ticket) {
+        self.own.extend(self.new.drain(..).map(|stripe| (ticket, stripe)));
+    }
+
+    pub(super) fn forget(&mut self, spi: Spi) {
+        self.new.retain(|stripe| stripe.spi != spi);
+        self.own.retain(|(_, stripe)| stripe.spi != spi);
+        self.others.retain(|(_, stripe)| stripe.spi != spi);
+    }
+
+    /// This node's state is void. The row clocks stay: they only rise.
+    pub(in crate::member) fn clear(&mut self) {
+        self.new.clear();
+        self.own.clear();
+        self.others.clear();
+    }
+
+    fn own_stable(&mut self, stable: impl Fn(Ticket) -> bool) -> Vec<Stripe> {
+        std::iter::from_fn(|| self.own.pop_front_if(|(ticket, _)| stable(*ticket)))
+            .map(|(_, stripe)| stripe)
+            .collect()
+    }
+
+    fn others_stable(&mut self, upto: Position) -> Vec<Stripe> {
+        std::iter::from_fn(|| self.others.pop_front_if(|(at, _)| *at <= upto))
+            .map(|(_, stripe)| stripe)
+            .collect()
+    }
+
+    /// The row that the clock of a shard shows.
+    fn row(&self, shard: Shard) -> u64 {
+        self.clocks.get(&shard).map_or(0, |clock| clock.rows)
+    }
+
+    /// The rows that pass within [`NOTICE`].
+    fn notice(&self, shard: Shard) -> u64 {
+        let rate = self.clocks.get(&shard).map_or(0, |clock| clock.rate);
+        let rows = u128::from(rate) * NOTICE.as_millis() / 1000;
+        u64::try_from(rows).unwrap_or(u64::MAX)
+    }
+
+    fn clock_shows(&mut self, now: Time, shard: Shard, rows: u64) {
+        let clock = self.clocks.entry(shard).or_insert(RowClock { rows, rate: 0, measured: (rows, now) });
+        clock.rows = clock.rows.max(rows);
+        let (from, since) = clock.measured;
+        let span = now.since(since);
+        if span >= RATE_SPAN {
+            let passed = u128::from(clock.rows.saturating_sub(from)) * 1000 / span.as_millis();
+            clock.rate = u64::try_from(passed).unwrap_or(u64::MAX);
+            clock.measured = (clock.rows, now);
+        }
+    }
+}
+
+/// How the Child SA of a connection is spread: as the connection is configured, unless an SA of
+/// this kind cannot be, or a node does not know how to.
+pub(in crate::member) fn spread_of(core: &Core, child: &ChildReplica) -> Option<Spread> {
+    let spread = *core.config.spread.get(&child.connection)?;
+    let params = &child.params;
+    let can = params.mode == Mode::Tunnel && !params.algorithm.is_ah() && params.replay_window > 0;
+    (can && core.view.version >= SPREADING).then_some(spread)
+}
+
+impl Numbers {
+    /// The first stripe of a new Child SA of this node.
+    pub(in crate::member) fn first_stripe(
+        &mut self,
+        core: &Core,
+        child: &mut ChildReplica,
+        by: Spread,
+    ) -> Stripe {
+        let spi = child.params.spi_in;
+        let first_row = self.stripes.row(spi.shard());
+        let rows = 1 << child.ledger.log2;
+        let nodes = core.table.synced().to_vec();
+        let stripe = Stripe { spi, by, first_row, rows, start: child.ledger.reserved, nodes };
+        child.ledger.reserved = stripe.end();
+        child.spread = Some(Box::new(SpreadReplica::new(stripe.clone())));
+        self.stripes.new.push(stripe.clone());
+        stripe
+    }
+
+    /// Grants the next stripe of a spread Child SA of this node, above `skipped` unused numbers.
+    /// `at_once`: not only when the last one ends. `None`: no numbers are left, and the SA must be
+    /// rekeyed.
+    pub(in crate::member) fn next_stripe(
+        &mut self,
+        core: &Core,
+        replicas: &mut Replicas,
+        spi: Spi,
+        skipped: u64,
+        at_once: bool,
+    ) -> Option<Stripe> {
+        let child = replicas.child_mut(spi)?;
+        let last = &child.spread.as_ref()?.stripe;
+        let soon = self.stripes.row(spi.shard()).saturating_add(self.stripes.notice(spi.shard()));
+        let first_row = if at_once { soon.clamp(last.first_row, last.end_row()) } else { last.end_row() };
+        let stripe = Stripe {
+            spi,
+            by: last.by,
+            first_row,
+            rows: 1 << child.ledger.log2,
+            start: child.ledger.reserved.checked_add(skipped)?,
+            nodes: core.table.synced().to_vec(),
+        };
+        if stripe.end() > SequenceBlock::whole(child.params.esn).end {
+            return None;
+        }
+        child.ledger.reserved = stripe.end();
+        replicas.set_stripe(stripe.clone());
+        self.stripes.new.push(stripe.clone());
+        Some(stripe)
+    }
+
+    /// Another node has granted a stripe, at this position.
+    pub(in crate::member) fn stripe_granted(
+        &mut self,
+        core: &Core,
+        replicas: &mut Replicas,
+        at: Position,
+        stripe: Stripe,
+    ) {
+        let Some(child) = replicas.child_mut(stripe.spi) else { return };
+        child.ledger.reserved = child.ledger.reserved.max(stripe.end());
+        let known = child.spread.as_ref().map_or(0, |spread| spread.stripe.start);
+        if stripe.start < known {
+            return;
+        }
+        replicas.set_stripe(stripe.clone());
+        self.sends_with(core, at, stripe);
+    }
+
+    /// This node sends with its part of another node's stripe, if it has one, once all nodes know
+    /// of it.
+    pub(in crate::member) fn sends_with(&mut self, core: &Core, at: Position, stripe: Stripe) {
+        if stripe.nodes.contains(&core.node) {
+            self.stripes.others.push_back((at, stripe));
+        }
+    }
+
+    /// Nodes have joined: stripes that include them.
+    pub(in crate::member) fn stripes_for_joined(
+        &mut self,
+        core: &Core,
+        replicas: &mut Replicas,
+        shards: ShardSet,
+    ) -> Vec<Op> {
+        let spread: Vec<Spi> = replicas.spread().filter(|spi| shards.contains(spi.shard())).collect();
+        spread
+            .into_iter()
+            .filter_map(|spi| self.next_stripe(core, replicas, spi, 0, true))
+            .map(Op::Stripe)
+            .collect()
+    }
+
+    pub(in crate::member) fn own_stripes_stable(&mut self, core: &mut Core, replicas: &Replicas) {
+        let commits = &core.commits;
+        let stable = self.stripes.own_stable(|ticket| commits.is_stable(ticket));
+        self.use_stripes(core, replicas, stable);
+    }
+
+    pub(in crate::member) fn stripes_stable(&mut self, core: &mut Core, replicas: &Replicas, upto: Position) {
+        let stable = self.stripes.others_stable(upto);
+        self.use_stripes(core, replicas, stable);
+    }
+
+    fn use_stripes(&mut self, core: &mut Core, replicas: &Replicas, stripes: Vec<Stripe>) {
+        if stripes.is_empty() {
+            return;
+        }
+        for stripe in stripes {
+            let Some(child) = replicas.child(stripe.spi).map(|child| child.id) else { continue };
+            let Some(part) = stripe.part_of(core.node) else { continue };
+            core.outputs.push_back(MemberOutput::Stripe { child, spi_in: stripe.spi, stripe: part });
+        }
+        self.switch_with_numbers(core, replicas);
+    }
+
+    /// The row clocks of this node, for the others: those of shards with spread Child SAs.
+    pub(in crate::member) fn show_clocks(
+        &mut self,
+        core: &mut Core,
+        replicas: &Replicas,
+        now: Time,
+        row_of: impl Fn(Shard) -> u64,
+    ) {
+        let homes: BTreeSet<Shard> = match core.view.version >= SPREADING {
+            true => replicas.spread().map(|spi| spi.shard()).collect(),
+            false => BTreeSet::new(),
+        };
+        self.stripes.clocks.retain(|shard, _| homes.contains(shard));
+        let shown: Vec<(Shard, u64)> = homes.into_iter().map(|shard| (shard, row_of(shard))).collect();
+        for (shard, rows) in &shown {
+            self.stripes.clock_shows(now, *shard, *rows);
+        }
+        core.group.set_row_clocks(shown);
+    }
+}

@@ -1,0 +1,31 @@
+//! `[[spread]]`: connections whose packets are spread over all nodes of a cluster.
+
+use crate::reader::{ConfigError, Section};
+use std::collections::BTreeMap;
+use testudo_base::lane::Spread;
+
+/// The connections, by name, and how each is spread. `has_cluster`: the file has a `[cluster]`.
+pub(super) fn parse(root: &Section<'_>, has_cluster: bool) -> Result<BTreeMap<String, Spread>, ConfigError> {
+    let mut spread = BTreeMap::new();
+    for section in root.sections("spread")? {
+        let unused = |s: &str| (!s.is_empty() && !spread.contains_key(s)).then(|| s.to_owned());
+        let expected = "the name of a connection that no other [[spread]] has";
+        let connection = section.string("connection", expected, unused)?;
+        let schemes = "\"session-hash\" or \"packet-hash\"";
+        let scheme = section.string("scheme", schemes, |s| match s {
+            "session-hash" => Some(Spread::Session),
+            "packet-hash" => Some(Spread::Packet),
+            _ => None,
+        })?;
+        let (no_connection, no_scheme) =
+            (section.missing("connection", expected), section.missing("scheme", schemes));
+        let alone = section.unfit("connection", "a [cluster] over whose nodes it is spread");
+        section.finish()?;
+        let (connection, scheme) = (connection.ok_or(no_connection)?, scheme.ok_or(no_scheme)?);
+        if !has_cluster {
+            return Err(alone);
+        }
+        spread.insert(connection, scheme);
+    }
+    Ok(spread)
+}

@@ -1,0 +1,98 @@
+//! What the data path needs for tunnels that are spread over the nodes of a cluster: stripes of
+//! numbers, row clocks, and the floors of lanes.
+
+use super::DataPath;
+use crate::error::Result;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use testudo_base::shard::{SHARDS, ShardSet};
+use testudo_base::spi::{Shard, Spi};
+use testudo_cluster::member::TakenLanes;
+use testudo_fastpath::filter::RowClocks;
+use testudo_ike::output::ChildSaId;
+use testudo_ipsec::dataplane::Command;
+use testudo_ipsec::number::{RowClock, Stripe};
+
+/// The row clocks of this node: what its filter has counted, and how much more the other nodes have
+/// seen.
+#[derive(Debug)]
+pub(super) struct NodeClocks {
+    counted: RowClocks,
+    missed: [AtomicU64; SHARDS],
+}
+
+impl NodeClocks {
+    pub(super) fn new(counted: RowClocks) -> Self {
+        Self { counted, missed: std::array::from_fn(|_| AtomicU64::new(0)) }
+    }
+
+    /// Another node's clock shows this row.
+    fn raise(&self, home: Shard, row: u64) {
+        if let Some(missed) = self.missed.get(usize::from(home.0)) {
+            missed.fetch_max(row.saturating_sub(self.counted.now(home)), Relaxed);
+        }
+    }
+}
+
+impl RowClock for NodeClocks {
+    fn now(&self, home: Shard) -> u64 {
+        let missed = self.missed.get(usize::from(home.0)).map_or(0, |missed| missed.load(Relaxed));
+        self.counted.now(home).saturating_add(missed)
+    }
+}
+
+impl DataPath {
+    /// The next numbers of a spread Child SA.
+    pub(crate) fn add_stripe(&mut self, child: ChildSaId, stripe: Stripe) -> Result<()> {
+        let commands = self.sas.add_stripe(child, stripe)?;
+        self.send_all(commands);
+        Ok(())
+    }
+
+    /// How far the rows of a shard have come here: by the clock, or by the packets sent if that is
+    /// more.
+    pub(crate) fn row_of(&self, home: Shard) -> u64 {
+        let shown = self.cluster.as_ref().map_or(0, |cluster| cluster.clocks.now(home));
+        self.sas.next_rows(home).fold(shown, u64::max)
+    }
+
+    /// How far the row clocks of these shards have come at another node.
+    pub(crate) fn raise_clocks(&self, clocks: &[(Shard, u64)]) {
+        if let Some(cluster) = &self.cluster {
+            clocks.iter().for_each(|(home, row)| cluster.clocks.raise(*home, *row));
+        }
+    }
+
+    /// This node accepts packets of these lanes from now on. Numbers that other nodes may have
+    /// accepted count as seen. Gives the estimates among the floors, by Child SA.
+    pub(crate) fn take_in_lanes(&mut self, children: &[TakenLanes]) -> Result<Vec<(Spi, u64)>> {
+        let (mut floors, mut estimates) = (Vec::new(), Vec::new());
+        for taken in children {
+            let Some(here) = self.sas.high_water_mark(taken.spi_in) else { continue };
+            let seen = self.guard.seen(taken.spi_in)?;
+            floors.extend(taken.floors(here, seen).map(|(lane, floor)| (taken.spi_in, lane, floor)));
+            if taken.is_estimate() {
+                estimates.push((taken.spi_in, taken.floor(here, seen)));
+            }
+        }
+        self.send(Command::TakeInLanes(floors.into()));
+        Ok(estimates)
+    }
+
+    /// How many nodes carry a Child SA.
+    pub(super) fn carriers(&self, child: ChildSaId) -> u64 {
+        let nodes = self.cluster.as_ref().filter(|_| self.sas.is_spread(child)).map(|cluster| cluster.nodes);
+        nodes.unwrap_or(1).max(1)
+    }
+
+    /// How far this node got in these lanes, by spread Child SA.
+    pub(super) fn lane_tops(&self, lanes: ShardSet) -> Vec<(Spi, Vec<(Shard, u64)>)> {
+        self.sas.spread().map(|sa| (sa.spi(), sa.lane_tops(lanes))).collect()
+    }
+}
+
+/// The clock as workers get it.
+pub(super) fn clock(clocks: &Arc<NodeClocks>) -> Command {
+    Command::SetClock(Arc::clone(clocks) as Arc<dyn RowClock>)
+}

@@ -1,0 +1,87 @@
+//! What a node does for spread tunnels: which lane a packet has, and how far its rows have come.
+
+use super::Node;
+use crate::config;
+use crate::probe;
+use crate::scenario::Scenario;
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use testudo_base::lane::{self, Spread};
+use testudo_base::shard::{SHARDS, ShardSet};
+use testudo_base::spi::{Shard, Spi};
+use testudo_ipsec::number::RowClock;
+use testudo_ipsec::sa::OutboundSa;
+use testudo_ipsec::spd::PolicyId;
+
+/// Row clocks, as the filter counts them.
+#[derive(Debug)]
+pub(super) struct Clocks([AtomicU64; SHARDS]);
+
+impl Default for Clocks {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| AtomicU64::new(0)))
+    }
+}
+
+impl Clocks {
+    pub(super) fn count(&self, home: Shard) {
+        self.0[usize::from(home.0)].fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn raise(&self, home: Shard, rows: u64) {
+        self.0[usize::from(home.0)].fetch_max(rows, Relaxed);
+    }
+}
+
+impl RowClock for Clocks {
+    fn now(&self, home: Shard) -> u64 {
+        self.0[usize::from(home.0)].load(Relaxed)
+    }
+}
+
+/// The connections of the peers whose tunnels are spread over the nodes.
+pub(super) fn spread(scenario: &Scenario) -> BTreeMap<String, Spread> {
+    let all = scenario.spread.iter().enumerate();
+    all.filter_map(|(peer, spread)| spread.map(|spread| (config::name(peer), spread))).collect()
+}
+
+impl Node {
+    /// The shard by which an ESP packet finds its node.
+    pub(super) fn lane_in(&self, esp: &probe::Esp) -> Shard {
+        let spi = Spi(esp.spi);
+        match self.spread.contains_key(&spi) {
+            true => lane::of_number(spi, esp.sequence),
+            false => spi.shard(),
+        }
+    }
+
+    /// The shard by which a clear packet finds its node.
+    pub(super) fn lane_out(&self, packet: &[u8]) -> Option<Shard> {
+        match self.spread_of(packet) {
+            Some((_, by)) => Some(lane::of_packet(self.member.hash_key(), by, packet)),
+            None => self.shard_of(packet),
+        }
+    }
+
+    /// The home of the spread SA that a clear packet takes, and how it is spread.
+    pub(super) fn spread_of(&self, packet: &[u8]) -> Option<(Shard, Spread)> {
+        let peer = config::peer_of(probe::destination(packet)?)?;
+        let sending = self.plane.sending(PolicyId(peer as u32))?;
+        let spi = self.plane.inbound_sa(sending)?.spi();
+        self.spread.get(&spi).map(|by| (spi.shard(), *by))
+    }
+
+    /// How far the rows of a home shard have come here.
+    pub(super) fn row_of(&self, home: Shard) -> u64 {
+        let of_home = self.plane.children().filter(|(spi, _)| spi.shard() == home);
+        let used = of_home.filter_map(|(_, child)| self.plane.outbound_sa(child)).map(OutboundSa::next_row);
+        used.fold(self.clocks.now(home), u64::max)
+    }
+
+    /// The highest numbers accepted in these lanes, by spread SA.
+    pub(super) fn tops_of(&self, lanes: ShardSet) -> Vec<(Spi, Vec<(Shard, u64)>)> {
+        let of = |spi: &Spi| Some((*spi, self.plane.inbound_sa(self.plane.by_spi(*spi)?)?.lane_tops(lanes)));
+        self.spread.keys().filter_map(of).collect()
+    }
+}
