@@ -232,6 +232,9 @@ impl Member {
     pub fn show_clocks(&mut self, now: Time, row_of: impl Fn(Shard) -> u64) {
         let Replication { numbers, replicas, .. } = &mut self.replication;
         numbers.show_clocks(&mut self.core, replicas, now, row_of);
+        for (spi, rate) in numbers.stripes_that_run_low(&self.core, replicas) {
+            self.shards.numbers_low(&mut self.core, &mut self.replication, now, spi, rate);
+        }
     }
 
     /// The host's load of one processor, in thousandths, for the other nodes to show.

@@ -237,6 +237,24 @@ impl Numbers {
         self.switch_with_numbers(core, replicas);
     }
 
+    /// Spread Child SAs of this node of whose last stripe half is used by the clock, with the rows
+    /// that they need in a second. Other nodes may send all of their packets, so the owner's own
+    /// workers need not notice.
+    pub(in crate::member) fn stripes_that_run_low(
+        &self,
+        core: &Core,
+        replicas: &Replicas,
+    ) -> Vec<(Spi, u64)> {
+        let low = |spi: &Spi| {
+            let stripe = &replicas.child(*spi)?.spread.as_ref()?.stripe;
+            let clock = self.stripes.clocks.get(&spi.shard())?;
+            let middle = stripe.first_row.saturating_add(stripe.rows / 2);
+            let owned = core.table.owner(spi.shard()) == Some(core.node);
+            (owned && clock.rows >= middle).then_some((*spi, clock.rate))
+        };
+        replicas.spread().filter_map(|spi| low(&spi)).collect()
+    }
+
     /// The row clocks of this node, for the others: those of shards with spread Child SAs.
     pub(in crate::member) fn show_clocks(
         &mut self,
