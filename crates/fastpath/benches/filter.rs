@@ -17,9 +17,9 @@ use testudo_fastpath::mac::MacAddr;
 /// A test run comes from the loopback interface.
 const LOOPBACK: u32 = 1;
 const HOMED: PrefixUse = PrefixUse { home: Some(Shard(42)), ..PrefixUse::PROTECT };
-const RUNS: u32 = 1_000_000;
-/// The best of many runs is printed.
-const REPEATS: u32 = 5;
+const RUNS: u32 = 100_000;
+/// The best of many runs is printed. Short ones, so that some are not interrupted.
+const REPEATS: u32 = 50;
 /// Of [`esp`].
 const SPI: u32 = 0xc000_0001;
 /// Of an SA that is spread.

@@ -209,7 +209,7 @@ const HOME: Shard = Shard(0xc0);
 fn carrier(instance: &Instance) -> Filter {
     let mut filter = Filter::open(instance).expect("filter");
     let port = FilterPort {
-        index: PortIndex(3),
+        index: PortIndex(4),
         name: "lo".to_owned(),
         ifindex: 1,
         mac: MacAddr(frames::PORT_MAC),

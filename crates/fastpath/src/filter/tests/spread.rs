@@ -164,7 +164,8 @@ fn without_the_flag_no_sa_of_a_carried_shard_is_looked_up() {
 fn clear_packets() -> Vec<Vec<u8>> {
     let segment = [&[0x9c, 0x40, 0, 80, 1, 2, 3, 4][..], &[0; 12]].concat();
     let datagram = udp(40_000, 53, &[1, 2, 3, 4, 5, 6, 7, 8, 9]);
-    let mut packets = Vec::new();
+    // A frame in several buffers.
+    let mut packets = vec![ipv4(CLIENT4, REMOTE4, TCP).packet(&[&segment[..], &[7; 6000]].concat())];
     let kinds = [(TCP, &segment), (UDP, &datagram), (SCTP, &segment), (ICMP, &segment), (ESP, &datagram)];
     for (proto, payload) in kinds {
         // At 8 and at 16 octets there is one more field that counts.
