@@ -203,6 +203,9 @@ const SPREAD: u32 = 0xc000_0001;
 /// An SA that is not spread, of the same shard.
 const HOMED: u32 = 0xc000_0002;
 const HOME: Shard = Shard(0xc0);
+/// Offset of the flags in the cluster's table, and one of them.
+const CLUSTER_FLAGS: usize = 120;
+const CLUSTER_SPREAD: u8 = 4;
 
 /// A node that carries all shards, whose port is the loopback interface: there [`Filter::cost`]
 /// runs a frame.
@@ -236,6 +239,12 @@ fn the_filter_looks_for_spread_sas_from_the_first_to_the_last() {
     in_namespace("spread", |instance| {
         let mut filter = carrier(instance);
         let seen = |filter: &Filter, spi| filter.seen(spi).expect("seen");
+        let table = MapHandle::from_pinned_path(pins(instance).join("maps/cluster")).expect("map");
+        let is_flagged = || {
+            let value = table.lookup(&[0; 4], MapFlags::ANY).expect("read").expect("entry");
+            value[CLUSTER_FLAGS] & CLUSTER_SPREAD != 0
+        };
+        assert!(!is_flagged());
         filter.track_spread(SPREAD, 1).expect("a spread SA");
         filter.track_spread(SPREAD + 8, 1).expect("another");
         filter.track(HOMED, 1).expect("an SA");
@@ -252,13 +261,11 @@ fn the_filter_looks_for_spread_sas_from_the_first_to_the_last() {
         // Each way in which the last one ends.
         filter.track(SPREAD, 1).expect("it is spread no more");
         receive(&filter, SPREAD, 7);
-        assert_eq!(seen(&filter, SPREAD), Some(1));
+        assert_eq!((seen(&filter, SPREAD), is_flagged()), (Some(1), false));
         filter.track_spread(SPREAD, 1).expect("again");
+        assert!(is_flagged());
         filter.untrack(SPREAD).expect("untrack");
-        assert_eq!(seen(&filter, SPREAD), None);
-        let table = MapHandle::from_pinned_path(pins(instance).join("maps/cluster")).expect("map");
-        let table = table.lookup(&[0; 4], MapFlags::ANY).expect("read").expect("entry");
-        assert_eq!(table[120] & 4, 0, "CLUSTER_SPREAD");
+        assert_eq!((seen(&filter, SPREAD), is_flagged()), (None, false));
     });
 }
 
