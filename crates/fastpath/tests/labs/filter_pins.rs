@@ -280,7 +280,8 @@ fn row_clocks_go_on_after_a_restart() {
         let clear = frames::ipv4(frames::CLIENT4, frames::REMOTE4, frames::TCP).packet(&[0; 20]);
         let clear = frames::ethernet_to(frames::CLUSTER_MAC, 0x0800, &clear);
         let mut filter = carrier(instance);
-        filter.attach(&port("bp-clocks0")).expect("attach");
+        // Of two interfaces with one index, the filter keeps the one that came last.
+        filter.attach(&FilterPort { index: PortIndex(4), ..port("bp-clocks0") }).expect("attach");
         filter.set_prefixes(&prefixes()).expect("prefixes");
         let earlier = filter.clocks().expect("clocks");
         filter.cost(&clear, 3).expect("test runs");
