@@ -43,10 +43,18 @@ const ONLY: &[(Plant, &[Kind])] = &[
     (Plant::PromiseIgnored, &[Kind::OneWayCluster]),
 ];
 
+/// Bugs of spread tunnels. The others are searched for in worlds without any: blocks and windows of
+/// homed tunnels have no part in a spread one.
+const SPREAD: &[Plant] = &[Plant::SameStripe, Plant::NoLaneFloor];
+
 fn world(seed: u64, faults_of: Plant, bug: Option<Plant>) -> Outcome {
     plant(bug);
     let only = ONLY.iter().find(|(special, _)| *special == faults_of).map(|(_, kinds)| kinds.to_vec());
-    cluster(Scenario { lines: 0, only: only.unwrap_or_default(), ..Scenario::random(seed) })
+    let mut scenario = Scenario { lines: 0, only: only.unwrap_or_default(), ..Scenario::random(seed) };
+    if !SPREAD.contains(&faults_of) {
+        scenario.spread.fill(None);
+    }
+    cluster(scenario)
 }
 
 fn shows(bug: Plant, seed: u64) -> Option<Outcome> {
