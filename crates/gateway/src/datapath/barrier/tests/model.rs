@@ -274,7 +274,9 @@ proptest! {
                         prop_assert_eq!(is_dropped(now), is_dropped(then) || is_dropped(later));
                         let lets_in = |to: PrefixUse| to.open_to_host || passes(to);
                         prop_assert_eq!(lets_in(now), lets_in(then) && lets_in(later));
-                        prop_assert_eq!(now.home, later.home.filter(|home| then.home == Some(*home)));
+                        let home = |to: PrefixUse| (to.home, to.spread);
+                        let stays = home(then) == home(later);
+                        prop_assert_eq!(home(now), if stays { home(then) } else { (None, None) });
                         let [then, now, later] = [&before, &between, &after]
                             .map(|plan| matches!(at(&plan.routes, host), Some(GuardUse::Protect { .. })));
                         prop_assert_eq!(now, then || later);
