@@ -212,6 +212,7 @@ const CLUSTER_SPREAD: u8 = 4;
 fn carrier(instance: &Instance) -> Filter {
     let mut filter = Filter::open(instance).expect("filter");
     let port = FilterPort {
+        // Of two interfaces with one index, the filter keeps the one that came last.
         index: PortIndex(4),
         name: "lo".to_owned(),
         ifindex: 1,
@@ -280,8 +281,7 @@ fn row_clocks_go_on_after_a_restart() {
         let clear = frames::ipv4(frames::CLIENT4, frames::REMOTE4, frames::TCP).packet(&[0; 20]);
         let clear = frames::ethernet_to(frames::CLUSTER_MAC, 0x0800, &clear);
         let mut filter = carrier(instance);
-        // Of two interfaces with one index, the filter keeps the one that came last.
-        filter.attach(&FilterPort { index: PortIndex(4), ..port("bp-clocks0") }).expect("attach");
+        filter.attach(&port("bp-clocks0")).expect("attach");
         filter.set_prefixes(&prefixes()).expect("prefixes");
         let earlier = filter.clocks().expect("clocks");
         filter.cost(&clear, 3).expect("test runs");
