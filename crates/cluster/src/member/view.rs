@@ -64,6 +64,7 @@ impl Member {
             start.reset,
         );
         self.replication.numbers.begin_line_rates(&mut self.core, &start);
+        self.replication.numbers.gather_spread(&mut self.core, &self.replication.replicas, now);
         self.replication.begin_resync(&mut self.core, &self.configuration, now, &start);
         self.shards.tell_fitness_anew(&mut self.core);
         self.replication.paths.tell_untold_paths(&mut self.core, now);

@@ -142,8 +142,8 @@ impl Numbers {
     }
 
     /// Grants the next stripe of a spread Child SA of this node, above `skipped` unused numbers.
-    /// `at_once`: not only when the last one ends. `None`: no numbers are left, and the SA must be
-    /// rekeyed.
+    /// `at_once`: not only when the last one ends. `None`: no numbers are left, or a member of the
+    /// view would not understand the stripe, and the SA must be rekeyed.
     pub(in crate::member) fn next_stripe(
         &mut self,
         core: &Core,
@@ -152,7 +152,7 @@ impl Numbers {
         skipped: u64,
         at_once: bool,
     ) -> Option<Stripe> {
-        let child = replicas.child_mut(spi)?;
+        let child = replicas.child_mut(spi).filter(|_| core.view.version >= SPREADING)?;
         let last = &child.spread.as_ref()?.stripe;
         let soon = self.stripes.row(spi.shard()).saturating_add(self.stripes.notice(spi.shard()));
         let first_row = if at_once { soon.clamp(last.first_row, last.end_row()) } else { last.end_row() };
@@ -235,6 +235,19 @@ impl Numbers {
             core.outputs.push_back(MemberOutput::Stripe { child, spi_in: stripe.spi, stripe: part });
         }
         self.switch_with_numbers(core, replicas);
+    }
+
+    /// A view begins. If a member does not know spread Child SAs, this node renews its own: the new
+    /// ones are not spread.
+    pub(in crate::member) fn gather_spread(&self, core: &mut Core, replicas: &Replicas, now: Time) {
+        if core.view.version >= SPREADING {
+            return;
+        }
+        let owned = core.table.owned_by(core.node);
+        let spread = replicas.spread().filter(|spi| owned.contains(spi.shard()));
+        for child in spread.filter_map(|spi| replicas.child(spi)).map(|child| child.id).collect::<Vec<_>>() {
+            core.endpoint.rekey_child(now, child);
+        }
     }
 
     /// Spread Child SAs of this node of whose last stripe half is used by the clock, with the rows

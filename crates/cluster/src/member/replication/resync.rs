@@ -6,7 +6,7 @@ use crate::group::{Ticket, ViewStart};
 use crate::member::configuration::Configuration;
 use crate::member::core::Core;
 use crate::node::NodeId;
-use crate::update::{IkeState, Op, PieceName, Secret};
+use crate::update::{IkeState, Op, PieceName, SPREADING, Secret};
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 use testudo_base::shard::ShardSet;
@@ -222,7 +222,7 @@ impl Replication {
                 Item::LastPiece => ops.push(Op::Pieces { epoch: core.view.epoch }),
                 Item::Child(spi) => {
                     size += 512;
-                    self.child_again(spi, &mut ops);
+                    self.child_again(core, spi, &mut ops);
                 }
                 Item::Ike(spi) => {
                     size += 2048;
@@ -245,10 +245,12 @@ impl Replication {
         self.resync.told(now, ticket);
     }
 
-    fn child_again(&self, spi: Spi, ops: &mut Vec<Op>) {
+    fn child_again(&self, core: &Core, spi: Spi, ops: &mut Vec<Op>) {
         let Some(child) = self.replicas.child(spi) else { return };
         let state = Box::new(child.state());
         ops.push(match &child.spread {
+            // Its owner renews it (`gather_spread`).
+            Some(_) if core.view.version < SPREADING => return,
             Some(spread) => Op::SpreadChild { child: state, stripe: spread.stripe.clone() },
             None => Op::Child(state),
         });

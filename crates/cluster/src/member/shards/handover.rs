@@ -18,7 +18,7 @@ use crate::member::core::Core;
 use crate::member::replication::Replication;
 use crate::member::{Flushed, MemberOutput};
 use crate::node::NodeId;
-use crate::update::{Left, Offer, Op};
+use crate::update::{Left, Offer, Op, SPREADING};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use testudo_base::shard::ShardSet;
@@ -321,7 +321,7 @@ impl Shards {
                 self.provisional,
             );
         }
-        if core.view.running && !flushed.tops.is_empty() {
+        if core.view.running && core.view.version >= SPREADING && !flushed.tops.is_empty() {
             replication.lane_tops_told(&flushed.tops);
             core.publish(vec![Op::LaneTops(flushed.tops.clone())]);
         }

@@ -8,6 +8,7 @@ use crate::member::replication::Replication;
 use crate::member::replication::replicas::SpreadReplica;
 use crate::member::{MemberOutput, TakenIn, TakenLanes};
 use crate::node::NodeId;
+use crate::update::SPREADING;
 use testudo_base::shard::ShardSet;
 use testudo_ike::output::Time;
 
@@ -53,7 +54,7 @@ impl Shards {
     fn take_in_lanes(&mut self, core: &mut Core, replication: &Replication, now: Time, shards: ShardSet) {
         let exact = |spread: &SpreadReplica, lane| {
             let told = || spread.tops.get(&lane).copied().unwrap_or_default();
-            self.arrivals.is_exact(lane).then(told)
+            (self.arrivals.is_exact(lane) && core.view.version >= SPREADING).then(told)
         };
         let children = replication.replicas.spread().filter_map(|spi| {
             let child = replication.replicas.child(spi)?;
