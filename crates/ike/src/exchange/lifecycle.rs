@@ -4,7 +4,7 @@ use crate::environment::report::{FAILURE, level_of_end};
 use crate::exchange::session::Session;
 use crate::exchange::{child, configuration, create_child, reauth};
 use crate::output::{ChildSaId, Event, IkeSaId, Reason};
-use crate::sa::{Attempt, IkeSa, Phase, What};
+use crate::sa::{Attempt, IkeSa, Phase, RequestKind, What};
 use crate::suite::Role;
 
 impl Session<'_> {
@@ -105,6 +105,9 @@ impl Session<'_> {
 
     /// Terminates an IKE SA: with a delete if the peer may know it, else at once.
     pub(crate) fn terminate_ike(&mut self, force: bool) -> Result<(), Reason> {
+        if self.has_only_its_delete() {
+            return Err(Reason::Rekeyed);
+        }
         match self.sa.phase {
             Phase::Established | Phase::AuthSent(_) | Phase::AuthRounds(_) => {
                 let deadline = if force { self.now } else { self.now.plus(self.env.config.delete_timeout) };
@@ -118,6 +121,15 @@ impl Session<'_> {
             | Phase::Rejecting => Err(Reason::Requested),
             Phase::Gone { .. } => Ok(()),
         }
+    }
+
+    /// True if its successor is in charge, and the peer has been sent the delete. A peer that has
+    /// answered, as strongSwan, forgets the SA: if the answer is lost, no retransmission brings
+    /// another.
+    fn has_only_its_delete(&self) -> bool {
+        let is_rekeyed = self.sa.closing.as_ref().is_some_and(|closing| closing.reason == Reason::Rekeyed);
+        let pending = self.sa.outgoing.pending.as_ref();
+        is_rekeyed && pending.is_some_and(|pending| pending.kind == RequestKind::DeleteIke)
     }
 
     pub(crate) fn terminate_child(&mut self, id: ChildSaId, force: bool) -> Result<(), Reason> {

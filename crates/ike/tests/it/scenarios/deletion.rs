@@ -110,6 +110,28 @@ fn an_unreachable_peer_does_not_hold_a_delete_up_for_ever() {
 }
 
 #[test]
+fn the_lost_answer_to_the_delete_of_a_rekeyed_ike_sa_holds_nothing_up() {
+    let mut world = established(8);
+    let (now, id) = (world.now, world.hosts[0].sas()[0].id);
+    assert!(world.hosts[0].endpoint.rekey_ike(now, id));
+    world.settle(0);
+    // Only what is under way arrives: the delete, but not its answer.
+    world.run_until(|world| world.hosts[0].sas().len() == 2);
+    world.network.up = false;
+    world.run_secs(1);
+    assert_eq!(world.hosts[1].sas().len(), 1);
+    let old = world.hosts[0].sas().into_iter().find(|sa| sa.id == id).unwrap();
+    assert_eq!(old.state, IkeSaState::Deleting);
+    world.network.up = true;
+    terminate(&mut world, 0, &Target::Connection("site".into()), false);
+    assert!(world.hosts[0].sas().iter().all(|sa| sa.id != id), "the peer has been told");
+    world.run_secs(1);
+    assert_eq!(downs(&world, 0), [Reason::Rekeyed, Reason::Requested]);
+    world.run_secs(60);
+    world.assert_nothing_left();
+}
+
+#[test]
 fn force_does_not_wait_and_tells_the_peer_once() {
     let mut world = established(6);
     terminate(&mut world, 0, &Target::All, true);
