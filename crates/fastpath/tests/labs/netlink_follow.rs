@@ -41,6 +41,8 @@ impl Link {
             sysctl("ipv6/conf/peer0/disable_ipv6", "0");
             ip("address add 2001:db8:1::2/64 dev peer0 nodad");
         });
+        // The kernel makes this prefix itself, some time after the carrier has come.
+        here.run(|| eventually("port0 has a link-local prefix", has_link_local_prefix));
         Self { here, there }
     }
 
@@ -51,6 +53,14 @@ impl Link {
     fn ip(&self, arguments: &str) {
         self.here.run(|| ip(arguments));
     }
+}
+
+/// True if the table of this network namespace leads fe80::/64 to port0.
+fn has_link_local_prefix() -> bool {
+    let routes = std::fs::read_to_string("/proc/thread-self/net/ipv6_route").expect("routes");
+    routes.lines().any(|route| {
+        route.starts_with("fe800000000000000000000000000000 40 ") && route.trim_end().ends_with("port0")
+    })
 }
 
 fn interfaces() -> Interfaces {
