@@ -12,6 +12,7 @@ pub use operator::{Ask, Class, Effect, InitiationOutcome, PieceName, Sa};
 pub(crate) use stripe::Stripe;
 
 use crate::node::NodeId;
+use crate::shard::Ranking;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 use std::time::Duration;
@@ -29,9 +30,9 @@ use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 /// has no new operation: a node of that version is brought up to date beside the engine. 18 has
 /// more in the states of IKE SAs: see [`states`]. 19 brought [`Op::LineRate`]. 20 again has more in
 /// the states of IKE SAs. 21 brought [`Effect::Replace`]. 22 brought Child SAs that are spread over
-/// the nodes.
+/// the nodes, 23 [`Ranking::Balanced`].
 pub(crate) const OLDEST: u8 = 15;
-pub(crate) const NEWEST: u8 = 22;
+pub(crate) const NEWEST: u8 = 23;
 /// The version that brought [`Op::Configure`] and all operations after it, and RFC 6311 in the
 /// states of IKE SAs.
 pub(crate) const CONTROL_PLANE: u8 = 16;
@@ -50,6 +51,12 @@ pub(crate) const REPLACEMENTS: u8 = 21;
 
 /// The version that brought [`Op::SpreadChild`], [`Op::Stripe`] and [`Op::LaneTops`].
 pub(crate) const SPREADING: u8 = 22;
+
+/// How nodes of this version rank for a shard.
+pub(crate) fn ranking(version: u8) -> Ranking {
+    const BALANCED: u8 = 23;
+    if version < BALANCED { Ranking::Hashed } else { Ranking::Balanced }
+}
 
 /// The format of IKE SA states between nodes of this version.
 pub(crate) fn states(version: u8) -> SnapshotVersion {

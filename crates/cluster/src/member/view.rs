@@ -45,7 +45,7 @@ impl Member {
         }
         self.shards.suspects.retain(|node| start.view.members.contains(node));
         self.shards.yielded = ShardSet::EMPTY;
-        let changes = self.core.table.view(&start.current);
+        let changes = self.core.table.view(&start.current, crate::update::ranking(self.core.view.version));
         self.replication.numbers.became_standby(&self.core, &mut self.replication.replicas, changes.standby);
         let owned = self.core.table.owned_by(self.core.node);
         let gained = owned.without(self.shards.active).without(self.shards.handover.held());

@@ -2,7 +2,7 @@
 //! members of a view agree at every position. Suspicion has no influence here.
 
 use crate::node::NodeId;
-use crate::shard::rank;
+use crate::shard::Ranking;
 use std::collections::BTreeSet;
 use testudo_base::shard::{SHARDS, ShardSet};
 use testudo_base::spi::Shard;
@@ -10,6 +10,8 @@ use testudo_base::spi::Shard;
 /// The owner table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OwnerTable {
+    /// How the members of the view rank.
+    ranking: Ranking,
     /// Nodes of the view that hold the state, sorted. Only these can own shards.
     synced: Vec<NodeId>,
     /// Those of them that have lost a port: they own only shards that no other node can own.
@@ -41,6 +43,7 @@ impl OwnerTable {
     /// A table without owners.
     pub(crate) fn new() -> Self {
         Self {
+            ranking: Ranking::default(),
             synced: Vec::new(),
             unfit: BTreeSet::new(),
             drained: BTreeSet::new(),
@@ -56,6 +59,10 @@ impl OwnerTable {
 
     pub(crate) fn standby(&self, shard: Shard) -> Option<NodeId> {
         self.standby.get(usize::from(shard.0)).copied().flatten()
+    }
+
+    pub(crate) fn ranking(&self) -> Ranking {
+        self.ranking
     }
 
     pub(crate) fn synced(&self) -> &[NodeId] {
@@ -77,8 +84,10 @@ impl OwnerTable {
     }
 
     /// A view begins, in which these members hold the state. The shards of an owner that is not
-    /// among them go to their first rank among them: the standby, unless it is gone too.
-    pub(crate) fn view(&mut self, synced: &[NodeId]) -> Changes {
+    /// among them go to their first rank among them: the standby, unless it is gone too. If the
+    /// members rank otherwise than before, shards move by handover.
+    pub(crate) fn view(&mut self, synced: &[NodeId], ranking: Ranking) -> Changes {
+        self.ranking = ranking;
         self.synced = synced.to_vec();
         self.synced.sort_unstable();
         self.unfit.retain(|node| synced.contains(node));
@@ -188,15 +197,15 @@ impl OwnerTable {
 
     #[cfg_attr(not(test), expect(clippy::indexing_slicing, reason = "there is an entry for each shard"))]
     fn update_shard(&mut self, shard: Shard, candidates: &[Candidate], changes: &mut Changes) {
-        let index = usize::from(shard.0);
+        let (index, ranking) = (usize::from(shard.0), self.ranking);
         let (owner, standby, first) =
             (&mut self.owner[index], &mut self.standby[index], &mut self.first[index]);
-        *first = best(shard, candidates, None);
+        *first = best(ranking, shard, candidates, None);
         if !owner.is_some_and(|owner| candidates.iter().any(|candidate| candidate.node == owner)) {
             *owner = *first;
             changes.owner.insert(shard);
         }
-        let next = if *first == *owner { best(shard, candidates, *owner) } else { *first };
+        let next = if *first == *owner { best(ranking, shard, candidates, *owner) } else { *first };
         if *standby != next {
             *standby = next;
             changes.standby.insert(shard);
@@ -205,9 +214,9 @@ impl OwnerTable {
 }
 
 /// The first rank of a shard, leaving one node out.
-fn best(shard: Shard, candidates: &[Candidate], without: Option<NodeId>) -> Option<NodeId> {
+fn best(ranking: Ranking, shard: Shard, candidates: &[Candidate], without: Option<NodeId>) -> Option<NodeId> {
     let rest = candidates.iter().filter(|candidate| Some(candidate.node) != without);
-    rest.min_by_key(|of| (of.last, rank(shard, of.node))).map(|of| of.node)
+    rest.min_by_key(|of| (of.last, ranking.rank(shard, of.node))).map(|of| of.node)
 }
 
 fn all() -> impl Iterator<Item = Shard> {
@@ -231,7 +240,7 @@ mod tests {
     #[test]
     fn at_first_the_first_rank_owns_and_the_second_is_standby() {
         let mut table = OwnerTable::new();
-        let changes = table.view(&nodes(&[3, 1, 2]));
+        let changes = table.view(&nodes(&[3, 1, 2]), Ranking::Balanced);
         assert_eq!((changes.owner, changes.standby), (ShardSet::ALL, ShardSet::ALL));
         for shard in all() {
             let ranked = ranks(shard, &nodes(&[1, 2, 3]));
@@ -243,14 +252,14 @@ mod tests {
     #[test]
     fn standbys_inherit_and_who_comes_back_gets_its_shards_by_handover_only() {
         let mut table = OwnerTable::new();
-        table.view(&nodes(&[1, 2, 3]));
+        table.view(&nodes(&[1, 2, 3]), Ranking::Balanced);
         let before = table.clone();
-        let changes = table.view(&nodes(&[1, 2]));
+        let changes = table.view(&nodes(&[1, 2]), Ranking::Balanced);
         assert_eq!(changes.owner, before.owned_by(node(3)));
         assert!(changes.owner.iter().all(|shard| table.owner(shard) == before.standby(shard)));
         // The node is back, without shards at first.
         let table_of_two = table.clone();
-        assert_eq!(table.view(&nodes(&[1, 2])), Changes::default());
+        assert_eq!(table.view(&nodes(&[1, 2]), Ranking::Balanced), Changes::default());
         let changes = table.synced_too(&[node(3)]);
         assert!(
             changes.owner.is_empty() && all().all(|shard| table.owner(shard) == table_of_two.owner(shard))
@@ -272,7 +281,7 @@ mod tests {
     #[test]
     fn a_shard_is_not_given_to_who_is_not_there() {
         let mut table = OwnerTable::new();
-        table.view(&nodes(&[1, 2]));
+        table.view(&nodes(&[1, 2]), Ranking::Balanced);
         let shard = table.owned_by(node(1)).iter().next().unwrap();
         assert_eq!(table.drop(node(1), shard, node(3)), None);
         assert_eq!(table.owner(shard), Some(node(1)));
@@ -281,7 +290,7 @@ mod tests {
     #[test]
     fn a_node_that_lost_a_port_gives_its_shards_away_and_gets_them_back() {
         let mut table = OwnerTable::new();
-        table.view(&nodes(&[1, 2, 3]));
+        table.view(&nodes(&[1, 2, 3]), Ranking::Balanced);
         let before = table.clone();
         let changes = table.set_fit(node(2), false);
         assert!(changes.owner.is_empty() && all().all(|shard| table.standby(shard) != Some(node(2))));
@@ -299,11 +308,11 @@ mod tests {
         assert!(table.owned_by(node(2)).is_empty());
         // The loss of a port is remembered over views that include the node. It still takes shards
         // for which no other node is left.
-        table.view(&nodes(&[1, 2]));
+        table.view(&nodes(&[1, 2]), Ranking::Balanced);
         assert!(
             table.owned_by(node(2)).is_empty() && all().all(|shard| table.standby(shard) == Some(node(2)))
         );
-        table.view(&nodes(&[2]));
+        table.view(&nodes(&[2]), Ranking::Balanced);
         assert_eq!(table.owned_by(node(2)).len(), SHARDS);
         table.synced_too(&nodes(&[1, 3]));
         table.set_fit(node(2), true);
@@ -311,14 +320,33 @@ mod tests {
         assert_eq!(table, before);
         // A node that comes back publishes its fitness again.
         table.set_fit(node(3), false);
-        table.view(&nodes(&[1, 2]));
+        table.view(&nodes(&[1, 2]), Ranking::Balanced);
         assert!(table.unfit().is_empty());
+    }
+
+    #[test]
+    fn members_that_rank_anew_move_shards_by_handover_only() {
+        let three = nodes(&[1, 2, 3]);
+        let (mut table, mut fresh) = (OwnerTable::new(), OwnerTable::new());
+        table.view(&three, Ranking::Hashed);
+        let before = table.owners();
+        let changes = table.view(&three, Ranking::Balanced);
+        assert!(changes.owner.is_empty() && table.owners() == before);
+        for owner in &three {
+            let misplaced: Vec<_> = table.misplaced(*owner).collect();
+            for (shard, to) in misplaced {
+                assert_eq!(table.standby(shard), Some(to), "the standby gets it");
+                table.drop(*owner, shard, to).unwrap();
+            }
+        }
+        fresh.view(&three, Ranking::Balanced);
+        assert!(table == fresh && table.owners() != before);
     }
 
     #[test]
     fn alone_there_is_no_standby() {
         let mut table = OwnerTable::new();
-        table.view(&nodes(&[2]));
+        table.view(&nodes(&[2]), Ranking::Balanced);
         assert!(all().all(|shard| table.owner(shard) == Some(node(2)) && table.standby(shard).is_none()));
     }
 
@@ -333,7 +361,7 @@ mod tests {
             for (view, grows) in views {
                 let view = nodes(&view.into_iter().collect::<Vec<_>>());
                 let before = table.clone();
-                let changes = if grows { table.synced_too(&view) } else { table.view(&view) };
+                let changes = if grows { table.synced_too(&view) } else { table.view(&view, Ranking::Balanced) };
                 for shard in all() {
                     let owner = table.owner(shard).unwrap();
                     prop_assert!(table.synced().contains(&owner));

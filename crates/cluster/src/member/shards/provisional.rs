@@ -68,7 +68,7 @@ impl Shards {
     /// be next in line.
     fn is_standby(&self, core: &Core, shard: Shard) -> bool {
         if planted(Plant::StandbyBySuspicion) {
-            let ranked = crate::shard::ranks(shard, core.table.synced());
+            let ranked = core.table.ranking().ranks(shard, core.table.synced());
             let first = ranked.iter().find(|node| !self.suspects.contains(node));
             return first == Some(&core.node);
         }
