@@ -75,7 +75,7 @@ fn of_ipv4(key: SipKey, spread: Spread, packet: &[u8]) -> Option<Shard> {
     if is_fragment || spread == Spread::Packet {
         shown.identification = [i0, i1, 0, 0];
     }
-    Some(shown.lane(key, &addresses))
+    Some(shown.lane(key, spread, &addresses))
 }
 
 fn of_ipv6(key: SipKey, spread: Spread, packet: &[u8]) -> Option<Shard> {
@@ -91,7 +91,7 @@ fn of_ipv6(key: SipKey, spread: Spread, packet: &[u8]) -> Option<Shard> {
         }
         _ => shown = Shown::of(spread, next, payload),
     }
-    Some(shown.lane(key, addresses))
+    Some(shown.lane(key, spread, addresses))
 }
 
 impl Shown {
@@ -116,13 +116,17 @@ impl Shown {
         shown
     }
 
-    fn lane<const N: usize>(self, key: SipKey, addresses: &[u8; N]) -> Shard {
-        const REST: usize = 16;
-        let mut octets = [0_u8; 32 + REST];
+    /// What shows only the packet itself is hashed with [`Spread::Packet`] alone.
+    fn lane<const N: usize>(self, key: SipKey, spread: Spread, addresses: &[u8; N]) -> Shard {
+        let rest = match spread {
+            Spread::Session => 8,
+            Spread::Packet => 16,
+        };
+        let mut octets = [0_u8; 32 + 16];
         let fields = addresses.iter().chain(&self.ports).chain(&self.identification).chain(&self.own);
         octets.iter_mut().zip(fields).for_each(|(octet, field)| *octet = *field);
-        let all = octets.get(..N + REST).unwrap_or(&octets);
-        Shard(key.hash(all) as u8)
+        let all = octets.get(..N + rest).unwrap_or(&octets);
+        Shard(key.short_hash(all) as u8)
     }
 }
 

@@ -30,7 +30,7 @@ use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 /// has no new operation: a node of that version is brought up to date beside the engine. 18 has
 /// more in the states of IKE SAs: see [`states`]. 19 brought [`Op::LineRate`]. 20 again has more in
 /// the states of IKE SAs. 21 brought [`Effect::Replace`]. 22 brought Child SAs that are spread over
-/// the nodes, 23 [`Ranking::Balanced`].
+/// the nodes, 23 [`Ranking::Balanced`] and other lanes.
 pub(crate) const OLDEST: u8 = 15;
 pub(crate) const NEWEST: u8 = 23;
 /// The version that brought [`Op::Configure`] and all operations after it, and RFC 6311 in the
@@ -49,8 +49,9 @@ const EARLIER_ROUNDS: u8 = 20;
 /// The version that brought [`Effect::Replace`].
 pub(crate) const REPLACEMENTS: u8 = 21;
 
-/// The version that brought [`Op::SpreadChild`], [`Op::Stripe`] and [`Op::LaneTops`].
-pub(crate) const SPREADING: u8 = 22;
+/// The first version whose nodes spread Child SAs as this one does. [`Op::SpreadChild`],
+/// [`Op::Stripe`] and [`Op::LaneTops`] came with 22, whose lanes were others.
+pub(crate) const SPREADING: u8 = 23;
 
 /// How nodes of this version rank for a shard.
 pub(crate) fn ranking(version: u8) -> Ranking {

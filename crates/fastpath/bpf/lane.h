@@ -16,7 +16,10 @@
 /* Odd and close to 2^32 divided by the golden ratio. */
 #define GOLDEN 0x9e3779b1U
 
-/* What a packet shows of its session, and of itself: two words of what is hashed. */
+/*
+ * What a packet shows of its session, and of itself: two words of what is hashed. The second is
+ * hashed only where each packet goes by itself.
+ */
 struct shown {
 	__be32 ports;
 	__be32 identification;
@@ -78,7 +81,8 @@ static __always_inline __u64 hash_ipv4(struct xdp_md *ctx, const __u64 key[2], _
 		     bpf_ntohs(ip->total_length) - header, end);
 	__builtin_memcpy(&words[0], &ip->src, sizeof(words[0]));
 	__builtin_memcpy(&words[1], &shown, sizeof(shown));
-	return siphash(key, words, 3);
+	return flags & PREFIX_SPREAD_PACKET ? short_siphash(key, words, 3)
+					    : short_siphash(key, words, 2);
 }
 
 static __always_inline __u64 hash_ipv6(struct xdp_md *ctx, const __u64 key[2], __u32 flags)
@@ -99,7 +103,8 @@ static __always_inline __u64 hash_ipv6(struct xdp_md *ctx, const __u64 key[2], _
 		shown.identification = fragment->id;
 	__builtin_memcpy(&words[0], &ip->src, 4 * sizeof(words[0]));
 	__builtin_memcpy(&words[4], &shown, sizeof(shown));
-	return siphash(key, words, 6);
+	return flags & PREFIX_SPREAD_PACKET ? short_siphash(key, words, 6)
+					    : short_siphash(key, words, 5);
 }
 
 /*

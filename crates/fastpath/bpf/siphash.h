@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * SipHash-2-4 over whole words of 64 bits; crates/ipsec/src/siphash.rs computes the same over
- * octets.
+ * SipHash over whole words of 64 bits; crates/base/src/siphash.rs computes the same over octets.
  */
 #ifndef TESTUDO_SIPHASH_H
 #define TESTUDO_SIPHASH_H
@@ -37,16 +36,20 @@ static __always_inline void siphash_round(struct siphash *s)
 	s->v2 = rotate_left(s->v2, 32);
 }
 
-static __always_inline void siphash_absorb(struct siphash *s, __u64 word)
+static __always_inline void siphash_absorb(struct siphash *s, __u64 word, int rounds)
 {
 	s->v3 ^= word;
-	siphash_round(s);
-	siphash_round(s);
+#pragma unroll
+	for (int i = 0; i < rounds; i++)
+		siphash_round(s);
 	s->v0 ^= word;
 }
 
-/* The hash of `count` words, each in the packet's byte order. */
-static __always_inline __u64 siphash(const __u64 key[2], const __u64 *words, int count)
+/*
+ * SipHash-c-d of `count` words, each in the packet's byte order. All three numbers are constants.
+ */
+static __always_inline __u64 siphash_rounds(const __u64 key[2], const __u64 *words, int count,
+					    int c, int d)
 {
 	struct siphash s = {
 		.v0 = key[0] ^ 0x736f6d6570736575ULL,
@@ -57,13 +60,24 @@ static __always_inline __u64 siphash(const __u64 key[2], const __u64 *words, int
 
 #pragma unroll
 	for (int i = 0; i < count; i++)
-		siphash_absorb(&s, FROM_LITTLE_ENDIAN(words[i]));
-	siphash_absorb(&s, (__u64)count * 8 << 56);
+		siphash_absorb(&s, FROM_LITTLE_ENDIAN(words[i]), c);
+	siphash_absorb(&s, (__u64)count * 8 << 56, c);
 	s.v2 ^= 0xff;
 #pragma unroll
-	for (int i = 0; i < 4; i++)
+	for (int i = 0; i < d; i++)
 		siphash_round(&s);
 	return s.v0 ^ s.v1 ^ s.v2 ^ s.v3;
+}
+
+static __always_inline __u64 siphash(const __u64 key[2], const __u64 *words, int count)
+{
+	return siphash_rounds(key, words, count, 2, 4);
+}
+
+/* For lanes: every node computes it for every clear packet of a spread tunnel. */
+static __always_inline __u64 short_siphash(const __u64 key[2], const __u64 *words, int count)
+{
+	return siphash_rounds(key, words, count, 1, 3);
 }
 
 #endif
