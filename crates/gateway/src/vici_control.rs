@@ -401,7 +401,9 @@ impl Control for Gateway {
     fn cluster(&self) -> Option<ClusterReport> {
         let Ike::Member(member) = &self.endpoint else { return None };
         let witness = self.node.as_ref().and_then(Node::witness);
-        Some(report(&member.status(), witness, self.now))
+        let mut report = report(&member.status(), witness, self.now);
+        report.counters.push(("rows_missed".into(), self.data.rows_missed()));
+        Some(report)
     }
 
     fn drain(&mut self, request: &Drain) -> Result<(), CommandError> {

@@ -14,31 +14,51 @@ use testudo_ike::output::ChildSaId;
 use testudo_ipsec::dataplane::Command;
 use testudo_ipsec::number::{RowClock, Stripe};
 
-/// The row clocks of this node: what its filter has counted, and how much more the other nodes have
-/// seen.
+/// The row clocks of this node: what its filter has counted, and what it has missed.
 #[derive(Debug)]
 pub(super) struct NodeClocks {
     counted: RowClocks,
-    missed: [AtomicU64; SHARDS],
+    missed: MissedRows,
+}
+
+/// Rows that other nodes have seen beyond what this node's filter has counted.
+#[derive(Debug)]
+struct MissedRows {
+    of_shards: [AtomicU64; SHARDS],
+    /// All of them since the start.
+    total: AtomicU64,
 }
 
 impl NodeClocks {
     pub(super) fn new(counted: RowClocks) -> Self {
-        Self { counted, missed: std::array::from_fn(|_| AtomicU64::new(0)) }
-    }
-
-    /// Another node's clock shows this row.
-    fn raise(&self, home: Shard, row: u64) {
-        if let Some(missed) = self.missed.get(usize::from(home.0)) {
-            missed.fetch_max(row.saturating_sub(self.counted.now(home)), Relaxed);
-        }
+        Self { counted, missed: MissedRows::new() }
     }
 }
 
 impl RowClock for NodeClocks {
     fn now(&self, home: Shard) -> u64 {
-        let missed = self.missed.get(usize::from(home.0)).map_or(0, |missed| missed.load(Relaxed));
-        self.counted.now(home).saturating_add(missed)
+        self.missed.add_to(home, self.counted.now(home))
+    }
+}
+
+impl MissedRows {
+    fn new() -> Self {
+        Self { of_shards: std::array::from_fn(|_| AtomicU64::new(0)), total: AtomicU64::new(0) }
+    }
+
+    /// The row of a clock whose filter has counted so far.
+    fn add_to(&self, home: Shard, counted: u64) -> u64 {
+        let missed = self.of_shards.get(usize::from(home.0)).map_or(0, |missed| missed.load(Relaxed));
+        counted.saturating_add(missed)
+    }
+
+    /// Another node's clock shows this row. Only the control thread calls it.
+    fn raise(&self, home: Shard, counted: u64, row: u64) {
+        let behind = row.saturating_sub(self.add_to(home, counted));
+        if let Some(missed) = self.of_shards.get(usize::from(home.0)) {
+            missed.fetch_add(behind, Relaxed);
+            self.total.fetch_add(behind, Relaxed);
+        }
     }
 }
 
@@ -60,8 +80,14 @@ impl DataPath {
     /// How far the row clocks of these shards have come at another node.
     pub(crate) fn raise_clocks(&self, clocks: &[(Shard, u64)]) {
         if let Some(cluster) = &self.cluster {
-            clocks.iter().for_each(|(home, row)| cluster.clocks.raise(*home, *row));
+            let NodeClocks { counted, missed } = &*cluster.clocks;
+            clocks.iter().for_each(|(home, row)| missed.raise(*home, counted.now(*home), *row));
         }
+    }
+
+    /// Rows that other nodes have seen and this node's filter has not, since the start.
+    pub(crate) fn rows_missed(&self) -> u64 {
+        self.cluster.as_ref().map_or(0, |cluster| cluster.clocks.missed.total.load(Relaxed))
     }
 
     /// This node accepts packets of these lanes from now on. Numbers that other nodes may have
@@ -95,4 +121,25 @@ impl DataPath {
 /// The clock as workers get it.
 pub(super) fn clock(clocks: &Arc<NodeClocks>) -> Command {
     Command::SetClock(Arc::clone(clocks) as Arc<dyn RowClock>)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_has_missed_packets_goes_on_from_the_others() {
+        let (missed, home) = (MissedRows::new(), Shard(7));
+        missed.raise(home, 100, 90);
+        missed.raise(home, 100, 100);
+        assert_eq!((missed.add_to(home, 100), missed.total.load(Relaxed)), (100, 0));
+        missed.raise(home, 100, 112);
+        assert_eq!(missed.add_to(home, 100), 112);
+        // The filter counts on, and the clock with it.
+        assert_eq!(missed.add_to(home, 105), 117);
+        missed.raise(home, 105, 112);
+        missed.raise(home, 105, 120);
+        assert_eq!((missed.add_to(home, 105), missed.add_to(Shard(8), 105)), (120, 105));
+        assert_eq!(missed.total.load(Relaxed), 15);
+    }
 }
