@@ -5,11 +5,13 @@
 //! sender notes when it really sent each datagram, so that its own pauses are not attributed to the
 //! network.
 
+mod reordering;
 mod socket;
 #[cfg(test)]
 mod tests;
 mod trace;
 
+pub use reordering::Reordering;
 pub use trace::{Arrival, Outage, Summary, Trace};
 
 use crate::worker::{Worker, raise_priority, stay_on_this_cpu};

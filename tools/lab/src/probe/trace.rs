@@ -1,5 +1,6 @@
 //! The observations of a probe, and the figures derived from them.
 
+use super::Reordering;
 use crate::series::Series;
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -95,9 +96,14 @@ impl Trace {
             received: self.arrivals.len() as u64,
             lost: (self.sent.len() - self.arrivals.len()) as u64,
             duplicates: self.duplicates,
-            reordered: self.reordered(),
+            reordered: self.reordering().reordered,
             outage: self.longest_outage(),
         }
+    }
+
+    /// The reordering of the first arrivals.
+    pub fn reordering(&self) -> Reordering {
+        Reordering::of(self.arrivals.iter().map(|arrival| arrival.number))
     }
 
     /// All outages of at least that length, in order of time.
@@ -137,15 +143,6 @@ impl Trace {
     /// The sender's longest pause. A pause longer than the interval means that it had no CPU time.
     pub fn sender_pause(&self) -> Duration {
         self.sent.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or_default()
-    }
-
-    fn reordered(&self) -> u64 {
-        let (mut next, mut reordered) = (0, 0);
-        for arrival in &self.arrivals {
-            reordered += u64::from(arrival.number < next);
-            next = next.max(arrival.number + 1);
-        }
-        reordered
     }
 
     fn longest_outage(&self) -> Outage {
