@@ -13,6 +13,7 @@
 
 #include "claim.h"
 #include "classify.h"
+#include "nothing.h"
 #include "verdict.h"
 
 /*

@@ -23,6 +23,7 @@ use crate::report::{self, Header, Labels, Report, Row};
 use crate::stopwatch::Stopwatch;
 use cipher::BareCipher;
 use dpdk::Dpdk;
+use gateway::Membership;
 use rig::Rig;
 pub(super) use secgw::Rival;
 use secgw::Secgw;
@@ -124,7 +125,7 @@ fn measure(
     mut secgw: Option<&mut Secgw>,
     progress: &Progress,
 ) -> Result<[Row; 2], BenchError> {
-    let mut rig = Rig::new(library, suite, traffic, false)?;
+    let mut rig = Rig::new(library, suite, traffic, Membership::Alone)?;
     let mut cipher = BareCipher::new(library, suite, rig.text_lens())?;
     let [mut outward, mut inward, mut seal, mut open] = [const { Stopwatch::new() }; 4];
     if let Some(secgw) = &mut secgw {

@@ -8,9 +8,8 @@
 //! [HA]: *High Availability for IPsec VPN Platforms: The ClusterIP Evaluation*, ARES 2013.
 
 mod copies;
-mod crash;
+pub(super) mod crash;
 mod download;
-mod figures;
 mod homes;
 mod idle;
 mod load;
@@ -24,12 +23,11 @@ mod site;
 mod storm;
 
 use crate::error::{BenchError, TimeError};
+use crate::figures::{self, Row};
 use crate::machine::Machine;
 use crate::report::Report;
-use figures::Row;
 use std::path::PathBuf;
 use testudo_crypto::Library;
-use testudo_lab::plot::BoxPlot;
 use testudo_terminal::progress::Progress;
 
 /// Options of `testudo bench failover`.
@@ -136,8 +134,8 @@ pub(crate) fn run(args: &FailoverArgs, progress: &Progress) -> Result<(), BenchE
         let rows = part.measure(args, progress)?;
         progress.aside(|| println!("{}", figures::table(&rows)));
         if let Some(directory) = &args.plots {
-            for (n, plot) in figures::plots(&rows).iter().enumerate() {
-                draw(&directory.join(format!("failover-{name}-{}.svg", n + 1)), plot)?;
+            for (n, plot) in figures::plots("Three nodes, one gateway", &rows).iter().enumerate() {
+                figures::draw(&directory.join(format!("failover-{name}-{}.svg", n + 1)), plot)?;
             }
         }
         rows.into_iter().for_each(|row| report.push(row));
@@ -147,8 +145,4 @@ pub(crate) fn run(args: &FailoverArgs, progress: &Progress) -> Result<(), BenchE
         }
     }
     Ok(())
-}
-
-fn draw(path: &std::path::Path, plot: &BoxPlot) -> Result<(), BenchError> {
-    Ok(testudo_lab::cluster_report::write_whole(path, &plot.render())?)
 }

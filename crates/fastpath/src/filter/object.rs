@@ -14,6 +14,8 @@ static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR")
 
 const PROGRAM: &str = "testudo_filter";
 const CLAIM: &str = "testudo_claim";
+/// Runs for no packet: a measure for what a test run costs by itself.
+const NOTHING: &str = "testudo_nothing";
 
 /// A map of the filter.
 #[derive(Debug)]
@@ -106,11 +108,7 @@ impl Loaded {
     }
 
     fn load(pins: Option<&PinDir>) -> Result<Self> {
-        // Without this libbpf writes to standard error.
-        libbpf_rs::set_print(Some((PrintLevel::Info, |level, text| match level {
-            PrintLevel::Warn => tracing::warn!("{}", text.trim_end()),
-            _ => tracing::debug!("{}", text.trim_end()),
-        })));
+        log_messages();
         let object = open_object(pins).and_then(libbpf_rs::OpenObject::load);
         let object = object.map_err(|source| FilterError::Load { source })?;
         let map = |name| FilterMap::of(&object, name);
@@ -150,6 +148,27 @@ impl Loaded {
         let program = self.program()?;
         Ok(f(program.as_fd()))
     }
+}
+
+/// Loads only the program that does nothing, and calls `f` with it.
+pub(super) fn with_nothing<R>(f: impl FnOnce(ProgramMut<'_>) -> libbpf_rs::Result<R>) -> Result<R> {
+    log_messages();
+    let mut object = open_object(None).map_err(|source| FilterError::Load { source })?;
+    object.progs_mut().for_each(|mut program| {
+        let is_wanted = program.name() == NOTHING;
+        program.set_autoload(is_wanted);
+    });
+    let object = object.load().map_err(|source| FilterError::Load { source })?;
+    let program = object.progs_mut().find(|program| program.name() == NOTHING);
+    f(program.ok_or(FilterError::Missing { what: NOTHING })?).map_err(|source| FilterError::Run { source })
+}
+
+/// Without this libbpf writes to standard error.
+fn log_messages() {
+    libbpf_rs::set_print(Some((PrintLevel::Info, |level, text| match level {
+        PrintLevel::Warn => tracing::warn!("{}", text.trim_end()),
+        _ => tracing::debug!("{}", text.trim_end()),
+    })));
 }
 
 fn open_object(pins: Option<&PinDir>) -> libbpf_rs::Result<libbpf_rs::OpenObject> {

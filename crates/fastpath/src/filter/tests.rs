@@ -6,6 +6,7 @@
 
 mod bench;
 mod cluster;
+mod cost;
 mod dispatch;
 mod escape;
 mod fixtures;

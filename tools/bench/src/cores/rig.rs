@@ -121,7 +121,7 @@ impl Rig {
     ) -> Result<Self, SetupError> {
         let sides = [Side::Near, Side::Far];
         let owner = |pools: &[Arc<WorkerPool>; 2]| -> Result<(Ends, [Vec<Command>; 2]), SetupError> {
-            let [near, far] = sides.map(|side| tunnel(side, library, suite, false, MTU));
+            let [near, far] = sides.map(|side| tunnel(side, library, suite, Membership::Alone, MTU));
             let tunnels = [near?, far?];
             let node = |end: usize| {
                 let node = Node::with_depth(sides[end], &tunnels[end], PACKETS)?;

@@ -3,12 +3,14 @@
 use super::{Suite, traffic};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use testudo_base::lane::Spread;
+use testudo_base::shard::ShardSet;
 use testudo_base::siphash::SipKey;
-use testudo_base::spi::{SenderId, Spi};
+use testudo_base::spi::{SenderId, Shard, Spi};
 use testudo_crypto::Library;
 use testudo_ipsec::Error;
 use testudo_ipsec::dataplane::{Command, Config, Dataplane, LocalAddrs, PolicyBlock};
-use testudo_ipsec::number::{SequenceBlock, WorkerId};
+use testudo_ipsec::number::{RowClock, SequenceBlock, Stripe, Stripes, WorkerId};
 use testudo_ipsec::sa::{ChildSaParams, Encapsulation, HeaderCopy, InboundSa, KeyMaterial, Mode, OutboundSa};
 use testudo_ipsec::sad::SlotBlock;
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
@@ -22,8 +24,20 @@ const SEED: u64 = 0x5EED;
 
 /// End of the sequence numbers granted to a member of a cluster: enough for any run.
 const GRANTED: u64 = 1 << 40;
+/// The numbers of a node among three: enough for any run.
+const STRIPE: Stripe = Stripe { first_row: 0, rows: GRANTED, start: 1, classes: 3, class: 1 };
 /// The key by which a member finds the home of packets without an SA; here all have one.
 const HOMES: [u8; 16] = [7; 16];
+
+/// A row clock that is never ahead of the node: it takes each row after the other.
+#[derive(Debug)]
+struct StoppedClock;
+
+impl RowClock for StoppedClock {
+    fn now(&self, _home: Shard) -> u64 {
+        0
+    }
+}
 
 /// One of the two gateways.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,18 +119,38 @@ impl Side {
     }
 }
 
-/// The data plane of one gateway with its tunnel up. With `is_member` it carries the tunnel's shard
-/// in a cluster.
+/// How a gateway carries its tunnel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Membership {
+    /// It is not in a cluster.
+    Alone,
+    /// It is a member of a cluster that carries the tunnel's shard.
+    Home,
+    /// It is a member of a cluster whose tunnel is spread in this way. It carries all lanes, so
+    /// that it works on every packet.
+    Spread(Spread),
+}
+
+impl Membership {
+    pub(crate) fn is_member(self) -> bool {
+        self != Self::Alone
+    }
+}
+
+/// The data plane of one gateway with its tunnel up.
 pub(crate) fn dataplane(
     side: Side,
     library: Library,
     suite: Suite,
-    is_member: bool,
+    membership: Membership,
     path_mtu: u16,
 ) -> Result<Dataplane, Error> {
-    let mut dataplane = worker_of(0, &tunnel(side, library, suite, is_member, path_mtu)?);
-    if is_member {
-        let carried = [side.spi().shard()].into_iter().collect();
+    let mut dataplane = worker_of(0, &tunnel(side, library, suite, membership, path_mtu)?);
+    if membership.is_member() {
+        let carried = match membership {
+            Membership::Spread(_) => ShardSet::ALL,
+            Membership::Alone | Membership::Home => [side.spi().shard()].into_iter().collect(),
+        };
         let commands = [Command::SetHashKey(SipKey::new(HOMES)), Command::SetShards(carried)];
         commands.into_iter().for_each(|command| drop(dataplane.apply(command)));
     }
@@ -136,7 +170,7 @@ pub(crate) fn tunnel(
     side: Side,
     library: Library,
     suite: Suite,
-    is_member: bool,
+    membership: Membership,
     path_mtu: u16,
 ) -> Result<Vec<Command>, Error> {
     let params = side.params(suite);
@@ -148,20 +182,32 @@ pub(crate) fn tunnel(
     };
     let spd = Spd::new(vec![policy])?;
     let own: LocalAddrs = [IpAddr::V4(side.address())].into_iter().collect();
-    let inbound = InboundSa::new(&params, POLICY, path_mtu, library)?;
-    let numbers =
-        if is_member { SequenceBlock { next: 1, end: GRANTED } } else { SequenceBlock::whole(params.esn) };
-    let outbound = OutboundSa::new(&params, POLICY, numbers, path_mtu, library)?;
+    let mut inbound = InboundSa::new(&params, POLICY, path_mtu, library)?;
+    let numbers = match membership {
+        Membership::Alone => SequenceBlock::whole(params.esn),
+        Membership::Home => SequenceBlock { next: 1, end: GRANTED },
+        Membership::Spread(_) => SequenceBlock::EMPTY,
+    };
+    let mut outbound = OutboundSa::new(&params, POLICY, numbers, path_mtu, library)?;
+    if let Membership::Spread(by) = membership {
+        (inbound, outbound) = (inbound.spread(), outbound.spread(by));
+    }
     // The daemon's control thread does this after the first packet.
     inbound.expand_key()?;
     outbound.expand_key()?;
 
-    Ok(vec![
+    let mut commands = vec![
         Command::SetLocalAddrs(Arc::new(own)),
         Command::AddPolicies(Box::new(PolicyBlock::of(POLICY))),
         Command::SetSpd(Arc::new(spd)),
         Command::AddSlots(Box::new(SlotBlock::of(params.spi_in))),
         Command::AddInbound(Arc::new(inbound)),
         Command::SetOutbound(POLICY, Arc::new(outbound)),
-    ])
+    ];
+    if matches!(membership, Membership::Spread(_)) {
+        let stripes = Stripes::new().with(STRIPE, params.esn)?;
+        commands.push(Command::SetClock(Arc::new(StoppedClock)));
+        commands.push(Command::SetStripes(POLICY, params.spi_in, Arc::new(stripes)));
+    }
+    Ok(commands)
 }

@@ -1,6 +1,6 @@
 //! One gateway of the benchmark: a worker with two in-memory ports.
 
-use super::gateway::{Side, dataplane, worker_of};
+use super::gateway::{Membership, Side, dataplane, worker_of};
 use super::{BURST, BURSTS, Suite};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -92,19 +92,19 @@ pub(crate) enum SetupError {
 }
 
 impl Node {
-    /// A gateway that is not in a cluster, or a member that carries the tunnel's shard: behind a
-    /// fence, with granted sequence numbers.
+    /// A gateway that is not in a cluster, or a member that carries the tunnel: behind a fence, with
+    /// granted sequence numbers.
     pub(crate) fn new(
         side: Side,
         library: Library,
         suite: Suite,
-        is_member: bool,
+        membership: Membership,
         is_jumbo: bool,
     ) -> Result<Self, SetupError> {
         let mtu = if is_jumbo { JUMBO } else { MTU };
-        let pipeline = dataplane(side, library, suite, is_member, mtu)?;
+        let pipeline = dataplane(side, library, suite, membership, mtu)?;
         let Self { worker, now } = Self::with_mtu(fib(side, mtu), pipeline, mtu, DEPTH)?;
-        if !is_member {
+        if !membership.is_member() {
             return Ok(Self { worker, now });
         }
         let fence = Fence::shut();

@@ -1,7 +1,7 @@
 //! The two gateways at work: every packet is encrypted by one, decrypted by the other, and compared
 //! with the original.
 
-use super::gateway::Side;
+use super::gateway::{Membership, Side};
 use super::node::{Link, Node, SetupError};
 use super::suite::Around;
 use super::traffic::{self, Traffic};
@@ -42,16 +42,15 @@ pub(crate) enum Fault {
 }
 
 impl Rig {
-    /// Two gateways that are not in a cluster, or are each a member that carries the tunnel's
-    /// shard.
+    /// Two gateways of that membership each.
     pub(crate) fn new(
         library: Library,
         suite: Suite,
         traffic: Traffic,
-        are_members: bool,
+        membership: Membership,
     ) -> Result<Self, SetupError> {
         let packets = |ttl| traffic.sizes().iter().map(|size| traffic::packet(*size, ttl)).collect();
-        let node = |side| Node::new(side, library, suite, are_members, traffic.is_jumbo());
+        let node = |side| Node::new(side, library, suite, membership, traffic.is_jumbo());
         Ok(Self {
             near: node(Side::Near)?,
             far: node(Side::Far)?,

@@ -5,7 +5,7 @@
 //! without them. All copying and filtering happens in the system call of the sender, so the
 //! sender's processor time is the measure. The filters' own time is the kernel's statistics.
 
-use super::figures::Row;
+use crate::figures::Row;
 use super::site::{NODES, Site};
 use crate::error::BenchError;
 use nix::sched::{CpuSet, sched_getcpu, sched_setaffinity};

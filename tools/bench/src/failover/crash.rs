@@ -7,7 +7,7 @@ use testudo_lab::cluster::Cut;
 
 /// A failure of the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Crash {
+pub(crate) enum Crash {
     /// SIGKILL of testudod and corosync.
     Killed,
     /// Its daemons run, but none of their packets arrives anywhere.
@@ -23,12 +23,12 @@ impl Crash {
     }
 
     /// Causes the failure.
-    pub(super) fn strike(self, bed: &mut Bed, node: u8) -> Result<()> {
+    pub(crate) fn strike(self, bed: &mut Bed, node: u8) -> Result<()> {
         self.failures().iter().try_for_each(|failure| bed.strike(node, *failure))
     }
 
     /// Repairs it, and waits until the node is synchronized with the others.
-    pub(super) fn mend(self, bed: &mut Bed, node: u8) -> Result<()> {
+    pub(crate) fn mend(self, bed: &mut Bed, node: u8) -> Result<()> {
         // The membership engine first: other repairs need it.
         self.failures().iter().rev().try_for_each(|failure| bed.mend(node, *failure))?;
         bed.await_all()

@@ -7,7 +7,7 @@
 //! rest of it.
 
 use super::crash::Crash;
-use super::figures::{Aim, Row, Source};
+use crate::figures::{Aim, Row, Source};
 use crate::error::BenchError;
 use std::thread::sleep;
 use std::time::Duration;

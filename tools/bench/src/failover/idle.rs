@@ -1,7 +1,7 @@
 //! The processor time of idle nodes: corosync, and testudod with heartbeats compared with one that
 //! is not in a cluster.
 
-use super::figures::Row;
+use crate::figures::Row;
 use super::site::Site;
 use crate::error::BenchError;
 use crate::setup::usage::Cpu;

@@ -2,7 +2,7 @@
 //! consequences.
 
 use super::FailoverArgs;
-use super::figures::{Aim, Row};
+use crate::figures::{Aim, Row};
 use super::site::{Places, Site};
 use crate::error::BenchError;
 use crate::setup::initiator::Initiator;

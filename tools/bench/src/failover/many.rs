@@ -2,7 +2,7 @@
 //! synchronized while traffic flows.
 
 use super::FailoverArgs;
-use super::figures::{Aim, Row};
+use crate::figures::{Aim, Row};
 use super::site::{NODES, Places, Site};
 use crate::error::BenchError;
 use crate::setup::shape::Shape;

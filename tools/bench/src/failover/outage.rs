@@ -2,7 +2,7 @@
 //! notice.
 
 use super::crash::Crash;
-use super::figures::{Aim, Row, Source};
+use crate::figures::{Aim, Row, Source};
 use super::noticed::Noticed;
 use crate::error::BenchError;
 use std::thread::sleep;

@@ -4,9 +4,10 @@
 //! a fence, with shards to check and granted sequence numbers, the other without. So both run under
 //! the same conditions, and their cycles can be compared.
 
-use super::figures::{Aim, Row, Source};
+use crate::figures::{Aim, Row, Source};
 use crate::error::BenchError;
 use crate::esp::Suite;
+use crate::esp::gateway::Membership;
 use crate::esp::rig::Rig;
 use crate::esp::traffic::Traffic;
 use crate::pin::pin;
@@ -42,8 +43,8 @@ fn cycles(repeats: u32, size: u16, progress: &Progress) -> Result<Vec<Row>, Benc
     let library = Library::detect();
     let suite = Suite::AES128GCM16;
     let mut rigs = [
-        Rig::new(library, suite, Traffic::of(size), false)?,
-        Rig::new(library, suite, Traffic::of(size), true)?,
+        Rig::new(library, suite, Traffic::of(size), Membership::Alone)?,
+        Rig::new(library, suite, Traffic::of(size), Membership::Home)?,
     ];
     // Cycles without a cluster and as a member, in both directions together.
     let [mut alone, mut member, mut extra] = [const { Vec::new() }; 3];

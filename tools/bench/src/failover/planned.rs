@@ -1,7 +1,7 @@
 //! Planned work: a node is drained and gets its shards back, and all nodes are restarted one after
 //! another. Nothing may be lost.
 
-use super::figures::{Aim, Row};
+use crate::figures::{Aim, Row};
 use super::noticed::Noticed;
 use crate::error::BenchError;
 use std::thread::sleep;

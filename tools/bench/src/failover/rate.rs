@@ -6,7 +6,7 @@
 //! subtracted.
 
 use super::FailoverArgs;
-use super::figures::{Aim, Row};
+use crate::figures::{Aim, Row};
 use super::site::{NODES, Places, Site};
 use crate::error::BenchError;
 use crate::setup::initiator::Initiator;
@@ -119,7 +119,7 @@ impl Figures {
     }
 
     fn rows(self) -> Vec<Row> {
-        let aim = Aim { median_at_least: Some(60.0), ..Aim::default() };
+        let aim = Aim::median_at_least(60.0);
         vec![
             Row::new("CPU of a setup alone, of that at its owner", "%", self.ratio).aim(aim),
             Row::new("setups per second by the wall clock: all at one owner", "1/s", self.rate),

@@ -6,7 +6,7 @@
 
 use super::FailoverArgs;
 use super::crash::Crash;
-use super::figures::{Aim, Row, Source};
+use crate::figures::{Aim, Row, Source};
 use super::site::{NODES, Places, Site};
 use crate::error::BenchError;
 use crate::setup::initiator::Initiator;

@@ -8,7 +8,7 @@ use crate::filter::layout::{
 use crate::filter::object::Loaded;
 use crate::filter::{CounterSet, FilterCounters, FilterPort, PrefixUse, Reason, RowClocks, STAMP_LEN, Stamp};
 use crate::mac::MacAddr;
-use libbpf_rs::ProgramInput;
+use libbpf_rs::{ProgramInput, ProgramMut};
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -141,6 +141,10 @@ impl Bench {
         [CounterSet::Port(PORT), CounterSet::Unknown].map(|set| self.counters(set))
     }
 
+    pub(super) fn program(&self) -> ProgramMut<'_> {
+        self.loaded.program().unwrap()
+    }
+
     pub(super) fn run(&self, frame: &[u8]) -> Outcome {
         let before = self.all_counters();
         let (action, output) = self.run_uncounted(frame);
@@ -162,7 +166,7 @@ impl Bench {
     pub(super) fn run_uncounted(&self, frame: &[u8]) -> (u32, Vec<u8>) {
         let mut output = vec![0; frame.len() + 256];
         let input = ProgramInput { data_in: Some(frame), data_out: Some(&mut output), ..Default::default() };
-        let result = self.loaded.program().unwrap().test_run(input);
+        let result = self.program().test_run(input);
         let result = result.expect("BPF_PROG_TEST_RUN");
         let (action, length) = (result.return_value, result.data.map_or(0, |d| d.len()));
         output.truncate(length);

@@ -1,6 +1,8 @@
 //! The rows of the table, as text, as JSON and as pictures.
 
+use crate::error::BenchError;
 use serde::Serialize;
+use std::path::Path;
 use testudo_lab::plot::{BoxPlot, Column, Limit};
 use testudo_lab::stats::Statistics;
 use testudo_terminal::table::Align::{Left, Right};
@@ -8,7 +10,7 @@ use testudo_terminal::table::Table;
 
 /// Repeated measurements of one quantity.
 #[derive(Debug, Serialize)]
-pub(super) struct Row {
+pub(crate) struct Row {
     what: String,
     unit: &'static str,
     /// The figure of another system.
@@ -33,13 +35,15 @@ struct Quoted {
 
 /// The source of a quoted figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Source {
+pub(crate) enum Source {
     /// *High Availability for IPsec VPN Platforms: The ClusterIP Evaluation*, ARES 2013:
     /// strongSwan's HA plugin at that time.
     Ha,
     /// strongSwan 5.9.8 of Debian 12 with its HA plugin, measured once by this project; the paper
     /// has no such figure.
     Strongswan,
+    /// *A Clustered Architecture for High-Speed IPsec Gateway*, Shieh and Lai.
+    Flat,
 }
 
 impl Source {
@@ -47,6 +51,7 @@ impl Source {
         match self {
             Self::Ha => "[HA]",
             Self::Strongswan => "strongSwan 5.9.8, measured by us",
+            Self::Flat => "[FLAT]",
         }
     }
 }
@@ -74,25 +79,30 @@ struct Figures {
 
 /// The goal: each given bound must hold.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
-pub(super) struct Aim {
+pub(crate) struct Aim {
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) median_at_most: Option<f64>,
+    pub(crate) median_at_most: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) median_at_least: Option<f64>,
+    pub(crate) median_at_least: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) p99_at_most: Option<f64>,
+    pub(crate) p99_at_most: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) max_at_most: Option<f64>,
+    pub(crate) max_at_most: Option<f64>,
 }
 
 impl Aim {
     /// The median is at most this.
-    pub(super) fn median_at_most(bound: f64) -> Self {
+    pub(crate) fn median_at_most(bound: f64) -> Self {
         Self { median_at_most: Some(bound), ..Self::default() }
     }
 
+    /// The median is at least this.
+    pub(crate) fn median_at_least(bound: f64) -> Self {
+        Self { median_at_least: Some(bound), ..Self::default() }
+    }
+
     /// No value is above this.
-    pub(super) fn none_above(bound: f64) -> Self {
+    pub(crate) fn none_above(bound: f64) -> Self {
         Self { max_at_most: Some(bound), ..Self::default() }
     }
 
@@ -119,7 +129,7 @@ impl Aim {
 
 impl Row {
     /// A row with these measurements.
-    pub(super) fn new(what: impl Into<String>, unit: &'static str, values: Vec<f64>) -> Self {
+    pub(crate) fn new(what: impl Into<String>, unit: &'static str, values: Vec<f64>) -> Self {
         let values: Vec<f64> = values.into_iter().map(round).collect();
         let figures = Statistics::of(&values).map(|s| Figures {
             count: s.count,
@@ -131,12 +141,12 @@ impl Row {
     }
 
     /// Adds the figure of another system.
-    pub(super) fn others(self, source: Source, figure: &'static str) -> Self {
+    pub(crate) fn others(self, source: Source, figure: &'static str) -> Self {
         Self { others: Some(Quoted { figure, source }), ..self }
     }
 
     /// Adds a goal. A row without measurements has not reached it.
-    pub(super) fn aim(self, aim: Aim) -> Self {
+    pub(crate) fn aim(self, aim: Aim) -> Self {
         let reached = self.figures.as_ref().is_some_and(|figures| aim.is_reached(figures));
         Self { aim: Some(aim), reached: Some(reached), ..self }
     }
@@ -148,7 +158,7 @@ fn round(value: f64) -> f64 {
 }
 
 /// The table as text.
-pub(super) fn table(rows: &[Row]) -> String {
+pub(crate) fn table(rows: &[Row]) -> String {
     let mut table = Table::new(&[
         ("", Left),
         ("n", Right),
@@ -192,7 +202,7 @@ fn plain(value: f64) -> String {
 }
 
 /// A picture for each unit: quantities of the same unit can be compared.
-pub(super) fn plots(rows: &[Row]) -> Vec<BoxPlot> {
+pub(crate) fn plots(title: &str, rows: &[Row]) -> Vec<BoxPlot> {
     let mut units: Vec<&str> = Vec::new();
     for row in rows {
         if !units.contains(&row.unit) {
@@ -215,7 +225,7 @@ pub(super) fn plots(rows: &[Row]) -> Vec<BoxPlot> {
         let others: Vec<_> = others.collect();
         let column = |row: &&Row| Column { name: row.what.clone(), values: row.values.clone() };
         BoxPlot {
-            title: "Three nodes, one gateway".into(),
+            title: title.into(),
             subtitle: if others.is_empty() {
                 String::new()
             } else {
@@ -227,6 +237,11 @@ pub(super) fn plots(rows: &[Row]) -> Vec<BoxPlot> {
         }
     };
     units.into_iter().map(plot).collect()
+}
+
+/// Writes a picture.
+pub(crate) fn draw(path: &Path, plot: &BoxPlot) -> Result<(), BenchError> {
+    Ok(testudo_lab::cluster_report::write_whole(path, &plot.render())?)
 }
 
 #[cfg(test)]
@@ -245,7 +260,7 @@ mod tests {
         assert_eq!(with(&[41.0], Aim::median_at_most(40.0)), Some(false));
         assert_eq!(with(&[0.0, 0.0, 1.0], Aim::none_above(0.0)), Some(false));
         assert_eq!(with(&[0.0; 3], Aim::none_above(0.0)), Some(true));
-        let at_least = Aim { median_at_least: Some(60.0), ..Aim::default() };
+        let at_least = Aim::median_at_least(60.0);
         assert_eq!((with(&[59.0], at_least), with(&[60.0], at_least)), (Some(false), Some(true)));
         assert_eq!(with(&[], Aim::none_above(0.0)), Some(false), "nothing measured, nothing reached");
     }
@@ -266,7 +281,7 @@ mod tests {
     #[test]
     fn rows_of_the_same_unit_share_a_plot() {
         let rows = [row(), Row::new("lost", "tunnels", vec![0.0]), Row::new("detection", "ms", vec![12.0])];
-        let plots = plots(&rows);
+        let plots = plots("Nodes", &rows);
         let names = |plot: &BoxPlot| plot.columns.iter().map(|c| c.name.clone()).collect::<Vec<_>>();
         assert_eq!(plots.iter().map(names).collect::<Vec<_>>(), [vec!["outage", "detection"], vec!["lost"]]);
         assert_eq!(plots[0].limits.len(), 1);

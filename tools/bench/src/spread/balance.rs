@@ -1,0 +1,173 @@
+//! How evenly each scheme deals traffic out to the nodes: computed with the lanes of real code, and
+//! with the measured costs of a packet.
+
+use super::costs::{Costs, Model};
+use super::lanes::Carriers;
+use super::scheme::Scheme;
+use super::traffic::Traffic;
+use super::{Direction, SpreadArgs};
+use crate::figures::{Aim, Row, Source};
+use testudo_base::lane::{self, Spread};
+use testudo_base::siphash::SipKey;
+use testudo_base::spi::Spi;
+use testudo_terminal::progress::Progress;
+
+/// Samples of each traffic, each with keys of its own.
+const SAMPLES: u64 = 5;
+
+/// What each node has to do for some traffic, and what one node alone would have to.
+struct Work {
+    alone: f64,
+    nodes: Vec<f64>,
+}
+
+impl Work {
+    fn speed_up(&self) -> f64 {
+        self.alone / self.nodes.iter().copied().fold(0.0, f64::max)
+    }
+}
+
+/// Adds up the work of the nodes.
+struct Sum<'a> {
+    model: Model,
+    carriers: &'a Carriers,
+    alone: f64,
+    /// What each node saves by not dropping packets, and spends on them instead.
+    worked: Vec<f64>,
+    packets: f64,
+}
+
+impl<'a> Sum<'a> {
+    fn new(model: Model, carriers: &'a Carriers) -> Self {
+        Self { model, carriers, alone: 0.0, worked: vec![0.0; carriers.nodes()], packets: 0.0 }
+    }
+
+    /// A packet of that many octets takes a lane.
+    fn add(&mut self, lane: testudo_base::spi::Shard, octets: u16) {
+        let own = self.model.own(octets);
+        self.alone += own;
+        self.worked[self.carriers.place(lane)] += own - self.model.other;
+        self.packets += 1.0;
+    }
+
+    fn work(self) -> Work {
+        let dropping = self.packets * self.model.other;
+        Work { alone: self.alone, nodes: self.worked.iter().map(|worked| dropping + worked).collect() }
+    }
+}
+
+/// The rows of all traffic, schemes and numbers of nodes.
+pub(super) fn compute(args: &SpreadArgs, costs: &Costs, progress: &Progress) -> Vec<Row> {
+    let steps = Traffic::ALL.len() as u64 * (Scheme::SPREAD.len() as u64 + 1) * SAMPLES;
+    progress.begin("spread, dealing traffic out", steps * args.nodes.len() as u64);
+    let mut rows = Vec::new();
+    for traffic in Traffic::ALL {
+        for nodes in &args.nodes {
+            let carriers = Carriers::of(*nodes);
+            for scheme in Scheme::SPREAD {
+                let Some(spread) = scheme.spread() else { continue };
+                let model = costs.model(scheme, Direction::Out);
+                let values = samples(progress, |seed| outward(traffic, seed, spread, model, &carriers));
+                let what = format!("{}, out by {}, {nodes} nodes", traffic.name(), scheme.name());
+                rows.push(judged(Row::new(what, "times", values), traffic, scheme, *nodes));
+            }
+            let model = costs.model(Scheme::PacketHash, Direction::In);
+            let values = samples(progress, |seed| inward(traffic, seed, model, &carriers));
+            rows.push(Row::new(format!("{}, in, {nodes} nodes", traffic.name()), "times", values));
+        }
+    }
+    rows
+}
+
+fn samples(progress: &Progress, of: impl Fn(u64) -> Work) -> Vec<f64> {
+    let sample = |seed| {
+        let work = of(seed);
+        progress.step();
+        work.speed_up()
+    };
+    (1..=SAMPLES).map(sample).collect()
+}
+
+/// With the paper's figure for packets (its table 4-3, shortest queue) or sessions (the same), and
+/// the goal.
+fn judged(row: Row, traffic: Traffic, scheme: Scheme, nodes: u8) -> Row {
+    match (traffic, scheme, nodes) {
+        (Traffic::Campus, Scheme::PacketHash, 2) => row.others(Source::Flat, "1.94"),
+        (Traffic::Campus, Scheme::PacketHash, 3) => row.others(Source::Flat, "2.82"),
+        (Traffic::Campus, Scheme::PacketHash, 6) => row.others(Source::Flat, "5.18").aim(Aim::median_at_least(5.5)),
+        (Traffic::Campus, Scheme::SessionHash, 2) => row.others(Source::Flat, "1.94"),
+        (Traffic::Campus, Scheme::SessionHash, 3) => row.others(Source::Flat, "2.76"),
+        (Traffic::Campus, Scheme::SessionHash, 6) => row.others(Source::Flat, "4.34"),
+        _ => row,
+    }
+}
+
+fn outward(traffic: Traffic, seed: u64, spread: Spread, model: Model, carriers: &Carriers) -> Work {
+    let key = SipKey::new(u128::from(seed).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835).to_le_bytes());
+    let mut sum = Sum::new(model, carriers);
+    for session in traffic.sessions(seed) {
+        // All packets of a session have one lane: it is computed once.
+        let mut known = None;
+        session.for_each(|packet, octets| {
+            let lane = match spread {
+                Spread::Session => *known.get_or_insert_with(|| lane::of_packet(key, spread, packet)),
+                Spread::Packet => lane::of_packet(key, spread, packet),
+            };
+            sum.add(lane, octets);
+        });
+    }
+    sum.work()
+}
+
+/// The peer sends the packets of all sessions on one SA, with one number after the other.
+fn inward(traffic: Traffic, seed: u64, model: Model, carriers: &Carriers) -> Work {
+    let spi = Spi(0xc000_0000 | seed as u32);
+    let mut sum = Sum::new(model, carriers);
+    let mut number = 0_u32;
+    for session in traffic.sessions(seed) {
+        session.for_each(|_, octets| {
+            number = number.wrapping_add(1);
+            sum.add(lane::of_number(spi, number), octets);
+        });
+    }
+    sum.work()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn model() -> Model {
+        Model::of(100.0, 1.0, 0.0)
+    }
+
+    /// The share of the busiest of three nodes bounds the speed-up.
+    fn bound(nodes: u8) -> f64 {
+        1.0 / Carriers::of(nodes).shares().into_iter().fold(0.0, f64::max)
+    }
+
+    #[test]
+    fn one_stream_stays_on_one_node_by_session_and_uses_all_by_packet() {
+        let carriers = Carriers::of(3);
+        let of = |spread| outward(Traffic::One, 1, spread, model(), &carriers).speed_up();
+        assert_eq!(of(Spread::Session), 1.0);
+        assert!((of(Spread::Packet) / bound(3) - 1.0).abs() < 0.05, "{}", of(Spread::Packet));
+        let inward = inward(Traffic::One, 1, model(), &carriers).speed_up();
+        assert!((inward / bound(3) - 1.0).abs() < 0.01, "{inward}");
+    }
+
+    #[test]
+    fn many_sessions_use_all_nodes() {
+        let carriers = Carriers::of(3);
+        let equal = outward(Traffic::Equal, 1, Spread::Session, model(), &carriers).speed_up();
+        assert!(equal > 0.8 * bound(3) && equal <= 3.0, "{equal}");
+    }
+
+    #[test]
+    fn a_node_pays_for_what_it_drops() {
+        let carriers = Carriers::of(2);
+        let work = outward(Traffic::One, 1, Spread::Session, Model::of(0.0, 1.0, 150.0), &carriers);
+        let idle = work.nodes.iter().copied().fold(f64::INFINITY, f64::min);
+        assert!((idle / work.alone - 0.1).abs() < 1e-9, "150 of 1500 for each packet: {idle}");
+    }
+}
