@@ -28,6 +28,9 @@ pub(crate) enum BenchError {
     /// A host of the lab or one of its daemons failed.
     #[error(transparent)]
     Lab(#[from] testudo_lab::Error),
+    /// The filter could not be loaded or run.
+    #[error("the XDP filter: {0}; it needs root")]
+    Filter(#[from] testudo_fastpath::filter::FilterError),
     /// The cipher library cannot be used.
     #[error(transparent)]
     Library(#[from] CryptoError),

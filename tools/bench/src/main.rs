@@ -7,6 +7,7 @@ mod cores;
 mod error;
 mod esp;
 mod failover;
+mod figures;
 mod forward;
 mod host;
 mod huge_pages;
@@ -17,6 +18,7 @@ mod rates;
 mod report;
 mod setup;
 mod soak;
+mod spread;
 mod stopwatch;
 mod tunnels;
 mod wireguard;
@@ -59,6 +61,9 @@ enum Bench {
     /// Load two gateways fully for minutes while their SAs are renewed, and account for every
     /// packet, with real daemons in the lab.
     Soak(soak::SoakArgs),
+    /// Measure one tunnel that all nodes of a cluster work on: the speed-up, what becomes of the
+    /// order of packets, and what is lost when a node dies; partly with real daemons in the lab.
+    Spread(spread::SpreadArgs),
     /// Measure the pipeline with many SAs and traffic that chooses among them at random.
     Tunnels(tunnels::TunnelsArgs),
 }
@@ -75,6 +80,7 @@ fn main() -> ExitCode {
         Bench::Latency(args) => latency::run(args, &progress),
         Bench::Setup(args) => setup::run(args, &progress),
         Bench::Soak(args) => soak::run(args, &progress),
+        Bench::Spread(args) => spread::run(args, &progress),
         Bench::Tunnels(args) => tunnels::run(args, &progress),
     };
     // An error must not be printed after the progress line.

@@ -220,6 +220,73 @@ fn a_cluster_is_measured_part_by_part() {
     assert!(row(&report, "CPG messages of a setup")["figures"]["median"].as_f64() > Some(0.0));
 }
 
+/// As root: the filter is loaded.
+#[test]
+fn the_speed_up_of_one_sa_is_computed_from_measured_costs_and_drawn() {
+    let plots = tempfile::tempdir().expect("a temporary directory");
+    let path = plots.path().to_str().expect("a printable path");
+    let quick = ["--seconds", "0.05", "--rounds", "2", "--nodes", "1,6", "--plots", path];
+    let report = bench(&[&["spread", "--only", "cost,balance"], &quick[..]].concat());
+    assert_eq!(report["bench"], "spread");
+    let median = |what: &str| row(&report, what)["figures"]["median"].as_f64().expect("a median");
+    for scheme in ["none", "session-hash", "packet-hash"] {
+        for way in ["out", "in"] {
+            let [own, dropped] = ["R", "Q"].map(|cost| median(&format!("{cost} {way}, {scheme}")));
+            assert!(0.0 < dropped && dropped < own, "{scheme}, {way}: {dropped} of {own} ns");
+        }
+    }
+    assert_eq!(median("1 nodes, out, packet-hash, lanes by the shard table"), 1.0);
+    let [table, even] = ["lanes by the shard table", "the same number of lanes each"]
+        .map(|lanes| median(&format!("6 nodes, out, packet-hash, {lanes}")));
+    assert!(1.0 < table && table <= even && even < 6.0, "{table}, {even}");
+    assert_eq!(median("one TCP stream, out by session-hash, 6 nodes"), 1.0);
+    assert!(median("18 229 sessions as in [FLAT], out by packet-hash, 6 nodes") > 1.0);
+    let svg =
+        std::fs::read_to_string(plots.path().join("spread-speed-up.svg")).expect("the picture is written");
+    assert!(svg.starts_with("<svg") && svg.contains("[FLAT]"), "{svg}");
+}
+
+/// With three real nodes and corosync: as root, and after testudod has been built.
+#[test]
+#[ignore = "make test-all: a long failover"]
+fn the_order_of_packets_and_the_death_of_a_node_are_measured_for_a_spread_tunnel() {
+    let plots = tempfile::tempdir().expect("a temporary directory");
+    let path = plots.path().to_str().expect("a printable path");
+    let report =
+        bench(&["spread", "--only", "order,takeover", "--seconds", "1", "--repeats", "1", "--plots", path]);
+    for scheme in ["none", "session-hash", "packet-hash"] {
+        for way in ["out", "in"] {
+            for what in ["reordered", "largest extent", "TCP, 16 streams"] {
+                let row = row(&report, &format!("{scheme}, {way}: {what}"));
+                assert!(row["figures"]["median"].as_f64().is_some(), "{row}");
+            }
+        }
+    }
+    // Times depend on the machine; that nothing is lost for good or sent twice does not.
+    assert_eq!(row(&report, "tunnels lost")["reached"], true, "{report:#}");
+    assert!(row(&report, "out: lost until then")["figures"]["median"].as_f64().is_some(), "{report:#}");
+    assert!(plots.path().join("spread-order-1.svg").is_file());
+}
+
+#[test]
+fn impossible_clusters_are_refused() {
+    for (args, expected) in [
+        (["--nodes", "0"], "0 is not in 1..=31"),
+        (["--nodes", "32"], "32 is not in 1..=31"),
+        (["--size", "1447"], "1447 is not in 128..=1446"),
+        (["--window", "16"], "16 is not in 32..=8192"),
+        (["--repeats", "0"], "0 is not in 1..=10000"),
+        (["--seconds", "0"], "expected seconds"),
+        (["--only", "speed"], "possible values: cost, balance, order, takeover"),
+        (["--cpu", "1000"], "CPU 1000 is not available"),
+    ] {
+        let output = testudo(&[&["spread"], &args[..]].concat());
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "{args:?} was accepted");
+        assert!(message.contains(expected), "{args:?}: {message}");
+    }
+}
+
 /// Parts of the cluster benchmark, as short as possible.
 fn failover(parts: &str, plots: &std::path::Path) -> Value {
     let plots = plots.to_str().expect("a printable path");

@@ -2,7 +2,7 @@
 //! help.
 
 use super::gate::Gate;
-use crate::esp::gateway::{Side, tunnel};
+use crate::esp::gateway::{Membership, Side, tunnel};
 use crate::esp::node::{Link, MTU, Node, SetupError};
 use crate::esp::rig::Fault;
 use crate::esp::{BURST, Suite, traffic};

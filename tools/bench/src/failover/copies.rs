@@ -5,9 +5,9 @@
 //! without them. All copying and filtering happens in the system call of the sender, so the
 //! sender's processor time is the measure. The filters' own time is the kernel's statistics.
 
-use crate::figures::Row;
 use super::site::{NODES, Site};
 use crate::error::BenchError;
+use crate::figures::Row;
 use nix::sched::{CpuSet, sched_getcpu, sched_setaffinity};
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;

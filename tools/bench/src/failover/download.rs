@@ -7,8 +7,8 @@
 //! rest of it.
 
 use super::crash::Crash;
-use crate::figures::{Aim, Row, Source};
 use crate::error::BenchError;
+use crate::figures::{Aim, Row, Source};
 use std::thread::sleep;
 use std::time::Duration;
 use testudo_lab::bed::{Bed, BedOptions};

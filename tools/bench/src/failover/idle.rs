@@ -1,9 +1,9 @@
 //! The processor time of idle nodes: corosync, and testudod with heartbeats compared with one that
 //! is not in a cluster.
 
-use crate::figures::Row;
 use super::site::Site;
 use crate::error::BenchError;
+use crate::figures::Row;
 use crate::setup::usage::Cpu;
 use std::thread::sleep;
 use std::time::{Duration, Instant};

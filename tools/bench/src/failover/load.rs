@@ -2,9 +2,9 @@
 //! consequences.
 
 use super::FailoverArgs;
-use crate::figures::{Aim, Row};
 use super::site::{Places, Site};
 use crate::error::BenchError;
+use crate::figures::{Aim, Row};
 use crate::setup::initiator::Initiator;
 use crate::setup::shape::Shape;
 use crate::setup::swarm::{Ended, Swarm};

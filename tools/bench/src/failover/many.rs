@@ -2,9 +2,9 @@
 //! synchronized while traffic flows.
 
 use super::FailoverArgs;
-use crate::figures::{Aim, Row};
 use super::site::{NODES, Places, Site};
 use crate::error::BenchError;
+use crate::figures::{Aim, Row};
 use crate::setup::shape::Shape;
 use crate::setup::swarm::{Ended, Swarm};
 use std::thread::sleep;

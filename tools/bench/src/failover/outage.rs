@@ -2,9 +2,9 @@
 //! notice.
 
 use super::crash::Crash;
-use crate::figures::{Aim, Row, Source};
 use super::noticed::Noticed;
 use crate::error::BenchError;
+use crate::figures::{Aim, Row, Source};
 use std::thread::sleep;
 use std::time::{Duration, SystemTime};
 use testudo_lab::bed::{Bed, BedOptions};

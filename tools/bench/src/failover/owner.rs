@@ -4,12 +4,12 @@
 //! a fence, with shards to check and granted sequence numbers, the other without. So both run under
 //! the same conditions, and their cycles can be compared.
 
-use crate::figures::{Aim, Row, Source};
 use crate::error::BenchError;
 use crate::esp::Suite;
 use crate::esp::gateway::Membership;
 use crate::esp::rig::Rig;
 use crate::esp::traffic::Traffic;
+use crate::figures::{Aim, Row, Source};
 use crate::pin::pin;
 use crate::stopwatch::Stopwatch;
 use std::time::Duration;

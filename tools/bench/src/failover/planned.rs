@@ -1,9 +1,9 @@
 //! Planned work: a node is drained and gets its shards back, and all nodes are restarted one after
 //! another. Nothing may be lost.
 
-use crate::figures::{Aim, Row};
 use super::noticed::Noticed;
 use crate::error::BenchError;
+use crate::figures::{Aim, Row};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 use testudo_lab::bed::{Bed, BedOptions, Failure};

@@ -6,9 +6,9 @@
 //! subtracted.
 
 use super::FailoverArgs;
-use crate::figures::{Aim, Row};
 use super::site::{NODES, Places, Site};
 use crate::error::BenchError;
+use crate::figures::{Aim, Row};
 use crate::setup::initiator::Initiator;
 use crate::setup::shape::Shape;
 use crate::setup::swarm::Swarm;

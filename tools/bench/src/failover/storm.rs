@@ -6,9 +6,9 @@
 
 use super::FailoverArgs;
 use super::crash::Crash;
-use crate::figures::{Aim, Row, Source};
 use super::site::{NODES, Places, Site};
 use crate::error::BenchError;
+use crate::figures::{Aim, Row, Source};
 use crate::setup::initiator::Initiator;
 use crate::setup::shape::Shape;
 use crate::setup::swarm::{Ended, Swarm};

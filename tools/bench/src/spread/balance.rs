@@ -94,7 +94,9 @@ fn judged(row: Row, traffic: Traffic, scheme: Scheme, nodes: u8) -> Row {
     match (traffic, scheme, nodes) {
         (Traffic::Campus, Scheme::PacketHash, 2) => row.others(Source::Flat, "1.94"),
         (Traffic::Campus, Scheme::PacketHash, 3) => row.others(Source::Flat, "2.82"),
-        (Traffic::Campus, Scheme::PacketHash, 6) => row.others(Source::Flat, "5.18").aim(Aim::median_at_least(5.5)),
+        (Traffic::Campus, Scheme::PacketHash, 6) => {
+            row.others(Source::Flat, "5.18").aim(Aim::median_at_least(5.5))
+        }
         (Traffic::Campus, Scheme::SessionHash, 2) => row.others(Source::Flat, "1.94"),
         (Traffic::Campus, Scheme::SessionHash, 3) => row.others(Source::Flat, "2.76"),
         (Traffic::Campus, Scheme::SessionHash, 6) => row.others(Source::Flat, "4.34"),
@@ -103,7 +105,8 @@ fn judged(row: Row, traffic: Traffic, scheme: Scheme, nodes: u8) -> Row {
 }
 
 fn outward(traffic: Traffic, seed: u64, spread: Spread, model: Model, carriers: &Carriers) -> Work {
-    let key = SipKey::new(u128::from(seed).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835).to_le_bytes());
+    let key =
+        SipKey::new(u128::from(seed).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835).to_le_bytes());
     let mut sum = Sum::new(model, carriers);
     for session in traffic.sessions(seed) {
         // All packets of a session have one lane: it is computed once.

@@ -29,7 +29,7 @@ pub(super) struct Cost {
     /// For the node that works on it: R.
     pub(super) own: Vec<f64>,
     /// The same of a packet of [`SHORT`] octets.
-    short: Vec<f64>,
+    pub(super) short: Vec<f64>,
     /// For a node that drops it: Q. Empty for a gateway that is not in a cluster.
     pub(super) other: Vec<f64>,
 }
@@ -128,9 +128,8 @@ pub(super) fn measure(args: &SpreadArgs, progress: &Progress) -> Result<Costs, B
 fn rounds(args: &SpreadArgs, progress: &Progress) -> Result<Costs, BenchError> {
     let library = Library::detect();
     let memberships = [Membership::Alone].into_iter().chain(Scheme::ALL.map(Scheme::membership));
-    let mut pairs: Vec<Pair> = memberships
-        .map(|membership| Pair::new(library, membership, args.size))
-        .collect::<Result<_, _>>()?;
+    let mut pairs: Vec<Pair> =
+        memberships.map(|membership| Pair::new(library, membership, args.size)).collect::<Result<_, _>>()?;
     let filters = Scheme::ALL.map(Filters::new);
     let filters: Vec<Filters> = filters.into_iter().collect::<Result<_, _>>()?;
     let mut costs = Costs { size: args.size, alone: Default::default(), schemes: Default::default() };

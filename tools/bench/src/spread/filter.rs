@@ -64,11 +64,14 @@ impl Filters {
     /// The cost of a packet of that many octets inside.
     pub(super) fn cost(&self, direction: Direction, size: u16) -> Result<FilterCost, BenchError> {
         let frame = match direction {
-            Direction::Out => framed(&Template::new(size, traffic::TTL).between(traffic::SOURCE, traffic::DESTINATION).to_vec()),
+            Direction::Out => {
+                let mut template = Template::new(size, traffic::TTL);
+                framed(template.between(traffic::SOURCE, traffic::DESTINATION))
+            }
             Direction::In => framed(&esp_packet(spi(self.scheme), size)),
         };
         let run = best(|| cost_of_a_test_run(&frame, RUNS))?;
-        let net = |filter: &Filter| Ok(best(|| filter.cost(&frame, RUNS))? - run);
+        let net = |filter: &Filter| best(|| filter.cost(&frame, RUNS)).map(|whole| whole - run);
         Ok(FilterCost { own: net(&self.own)?, other: net(&self.others)? })
     }
 }
@@ -82,9 +85,7 @@ impl Drop for Filters {
     }
 }
 
-fn best(
-    mut run: impl FnMut() -> Result<std::time::Duration, FilterError>,
-) -> Result<f64, BenchError> {
+fn best(mut run: impl FnMut() -> Result<std::time::Duration, FilterError>) -> Result<f64, BenchError> {
     let mut best = f64::INFINITY;
     for _ in 0..REPEATS {
         best = best.min(run()?.as_secs_f64() * 1e9);

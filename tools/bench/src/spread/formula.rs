@@ -23,9 +23,7 @@ mod tests {
     /// Table 4-2 of [FLAT], which fits Q = 0.0172 R to these measurements.
     #[test]
     fn the_formula_gives_the_papers_figures() {
-        for (nodes, measured) in
-            [(1, 1.0), (2, 1.9663), (3, 2.9081), (4, 3.8221), (5, 4.6597), (6, 5.5073)]
-        {
+        for (nodes, measured) in [(1, 1.0), (2, 1.9663), (3, 2.9081), (4, 3.8221), (5, 4.6597), (6, 5.5073)] {
             let computed = speed_up(1.0, 0.0172, &even(nodes));
             assert!((computed - measured).abs() < 0.03, "{nodes} nodes: {computed}, measured {measured}");
         }

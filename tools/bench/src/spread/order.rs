@@ -1,0 +1,157 @@
+//! What each scheme does to the order of packets, and to TCP: three nodes, and a peer for each
+//! scheme. The schemes take turns, so that disturbances affect all alike.
+
+use super::scheme::Scheme;
+use super::{Direction, SpreadArgs};
+use crate::error::BenchError;
+use crate::figures::{Aim, Row};
+use std::net::IpAddr;
+use std::thread::sleep;
+use std::time::Duration;
+use testudo_lab::bed::{Bed, BedOptions};
+use testudo_lab::cluster::Cluster;
+use testudo_lab::gateway::Kind;
+use testudo_lab::iperf::{self, IperfServer, Throughput};
+use testudo_lab::probe::{Probe, Trace};
+use testudo_lab::topology::{Family, Side};
+use testudo_lab::{Lab, Result};
+use testudo_terminal::progress::Progress;
+
+/// Time between two datagrams of the stream whose order is measured.
+const INTERVAL: Duration = Duration::from_micros(100);
+/// TCP streams at the same time.
+const STREAMS: [u32; 2] = [1, 16];
+
+/// The values of one scheme in one direction, one for each repeat.
+#[derive(Default)]
+struct Values {
+    reordered: Vec<f64>,
+    extent: Vec<f64>,
+    three: Vec<f64>,
+    n: Vec<f64>,
+    lost: Vec<f64>,
+    doubled: Vec<f64>,
+    gbps: [Vec<f64>; STREAMS.len()],
+}
+
+/// A scheme and the number of its peer.
+struct Subject {
+    scheme: Scheme,
+    peer: u8,
+    values: [Values; 2],
+}
+
+pub(super) fn measure(args: &SpreadArgs, progress: &Progress) -> std::result::Result<Vec<Row>, BenchError> {
+    progress.begin("spread, order: starting the nodes", 0);
+    let subject = |(peer, scheme)| Subject { scheme, peer, values: Default::default() };
+    let mut subjects: Vec<Subject> = (1..).zip(Scheme::ALL).map(subject).collect();
+    let bed = start("spread-order", args.window, &subjects)?;
+    let hosts = bed.cluster.hosts.iter();
+    let _servers: Vec<IperfServer> = hosts.map(IperfServer::start).collect::<Result<_>>()?;
+    progress.begin("spread, order", u64::from(args.repeats) * subjects.len() as u64);
+    let length = Duration::from_secs_f64(args.seconds);
+    for _ in 0..args.repeats {
+        for subject in &mut subjects {
+            progress.doing(format!("spread, order, {}", subject.scheme.name()));
+            subject.repeat(&bed, length)?;
+            progress.step();
+        }
+    }
+    Ok(subjects.into_iter().flat_map(Subject::rows).collect())
+}
+
+/// Three nodes with a tunnel for each of these.
+fn start(name: &str, window: u16, subjects: &[Subject]) -> Result<Bed> {
+    let settings = subjects.iter().map(|one| one.scheme.section(&format!("peer{}", one.peer)));
+    let options = BedOptions {
+        peers: vec![Kind::Testudo; subjects.len()],
+        settings: settings.collect(),
+        // On one machine with everything else nodes take longer for a view than a fence lasts.
+        cluster: "fence_ms = 300".into(),
+        ..BedOptions::default()
+    };
+    let bed = Bed::start_with(&Lab::large(name, 2)?, &options, |_, connection| {
+        connection.more_child.push(format!("replay_window = {window}"));
+    })?;
+    subjects.iter().try_for_each(|one| bed.bring_up(one.peer))?;
+    Ok(bed)
+}
+
+impl Subject {
+    fn repeat(&mut self, bed: &Bed, length: Duration) -> Result<()> {
+        let (client, host) = (&bed.cluster.client, &bed.cluster.hosts[usize::from(self.peer) - 1]);
+        let behind: IpAddr = Cluster::behind(self.peer, Family::V4, 2);
+        let probes = [
+            Probe::start(client, host, behind, INTERVAL)?,
+            Probe::start(host, client, Side::One.host(Family::V4), INTERVAL)?,
+        ];
+        sleep(length);
+        for (values, probe) in self.values.iter_mut().zip(probes) {
+            values.add(&probe.stop()?);
+        }
+        for (values, direction) in self.values.iter_mut().zip([iperf::Direction::Up, iperf::Direction::Down])
+        {
+            for (gbps, streams) in values.gbps.iter_mut().zip(STREAMS) {
+                gbps.push(Throughput::run(client, behind, direction, length, streams)?.gbps());
+            }
+        }
+        Ok(())
+    }
+
+    fn rows(self) -> Vec<Row> {
+        let name = self.scheme.name();
+        let ways = Direction::ALL.into_iter().zip(self.values);
+        ways.flat_map(|(direction, values)| values.rows(&format!("{name}, {}", direction.name()))).collect()
+    }
+}
+
+impl Values {
+    fn add(&mut self, trace: &Trace) {
+        let (summary, order) = (trace.summary(), trace.reordering());
+        self.reordered.push(order.ratio() * 100.0);
+        self.extent.push(order.max_extent as f64);
+        self.three.push(order.degree(3) * 100.0);
+        self.n.push(order.max_n() as f64);
+        self.lost.push(summary.lost as f64 * 100.0 / summary.sent.max(1) as f64);
+        self.doubled.push(summary.duplicates as f64);
+    }
+
+    fn rows(self, of: &str) -> Vec<Row> {
+        let row = |what: &str, unit, values| Row::new(format!("{of}: {what}"), unit, values);
+        let mut rows = vec![
+            row("reordered", "% of the datagrams", self.reordered),
+            row("3-reordered", "% of the datagrams", self.three),
+            row("lost", "% of the datagrams", self.lost),
+            row("largest extent", "datagrams", self.extent),
+            row("largest n of n-reordering", "datagrams", self.n),
+            row("doubled", "datagrams", self.doubled).aim(Aim::none_above(0.0)),
+        ];
+        rows.extend(STREAMS.iter().zip(self.gbps).map(|(streams, gbps)| {
+            let plural = if *streams == 1 { "" } else { "s" };
+            row(&format!("TCP, {streams} stream{plural}"), "Gb/s", gbps)
+        }));
+        rows
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+    use testudo_lab::probe::Arrival;
+
+    #[test]
+    fn a_trace_gives_percentages() {
+        let zero = Instant::now();
+        let arrivals = [0, 2, 3, 4, 1, 5, 5, 7, 8].map(|number| Arrival { number, at: zero });
+        let mut values = Values::default();
+        values.add(&Trace::new(INTERVAL, vec![zero; 10], arrivals.to_vec()));
+        // Eight of ten have arrived; number 1 after three others.
+        assert_eq!((&values.lost, &values.doubled, &values.extent), (&vec![20.0], &vec![1.0], &vec![3.0]));
+        assert_eq!((values.reordered[0], values.three[0]), (12.5, 12.5));
+        let rows = serde_json::to_value(values.rows("packet-hash, out")).expect("they serialise");
+        assert_eq!(rows[0]["what"], "packet-hash, out: reordered");
+        assert_eq!(rows[5]["reached"], false, "a doubled datagram");
+        assert_eq!(rows.as_array().map(Vec::len), Some(8));
+    }
+}
