@@ -11,6 +11,7 @@ mod costs;
 mod filter;
 mod formula;
 mod lanes;
+mod lockstep;
 mod order;
 mod scheme;
 mod speed;
@@ -163,7 +164,8 @@ fn legend(part: Part) -> &'static str {
         }
         Part::Balance => {
             "computed: the traffic is dealt out by the lanes of real packets, and each node's work is the sum of R \
-             and Q of its packets. How many times as much as one node all of them carry."
+             and Q of its packets. How many times as much as one node all of them carry. [FLAT]'s own schemes are a model \
+             here: each node counts all packets and computes by itself which of them are its own."
         }
         Part::Order => {
             "measured in the lab, by a datagram each 0.1 ms and by TCP; metrics of RFC 4737. Hosts, nodes and peers \

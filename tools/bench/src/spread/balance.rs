@@ -3,6 +3,7 @@
 
 use super::costs::{Costs, Model};
 use super::lanes::Carriers;
+use super::lockstep;
 use super::scheme::Scheme;
 use super::traffic::Traffic;
 use super::{Direction, SpreadArgs};
@@ -13,44 +14,43 @@ use testudo_base::spi::Spi;
 use testudo_terminal::progress::Progress;
 
 /// Samples of each traffic, each with keys of its own.
-const SAMPLES: u64 = 5;
+pub(super) const SAMPLES: u64 = 5;
 
 /// What each node has to do for some traffic, and what one node alone would have to.
-struct Work {
+pub(super) struct Work {
     alone: f64,
     nodes: Vec<f64>,
 }
 
 impl Work {
-    fn speed_up(&self) -> f64 {
+    pub(super) fn speed_up(&self) -> f64 {
         self.alone / self.nodes.iter().copied().fold(0.0, f64::max)
     }
 }
 
 /// Adds up the work of the nodes.
-struct Sum<'a> {
+pub(super) struct Sum {
     model: Model,
-    carriers: &'a Carriers,
     alone: f64,
     /// What each node saves by not dropping packets, and spends on them instead.
     worked: Vec<f64>,
     packets: f64,
 }
 
-impl<'a> Sum<'a> {
-    fn new(model: Model, carriers: &'a Carriers) -> Self {
-        Self { model, carriers, alone: 0.0, worked: vec![0.0; carriers.nodes()], packets: 0.0 }
+impl Sum {
+    pub(super) fn new(model: Model, nodes: usize) -> Self {
+        Self { model, alone: 0.0, worked: vec![0.0; nodes], packets: 0.0 }
     }
 
-    /// A packet of that many octets takes a lane.
-    fn add(&mut self, lane: testudo_base::spi::Shard, octets: u16) {
+    /// The node at this place works on a packet of that many octets.
+    pub(super) fn add(&mut self, place: usize, octets: u16) {
         let own = self.model.own(octets);
         self.alone += own;
-        self.worked[self.carriers.place(lane)] += own - self.model.other;
+        self.worked[place] += own - self.model.other;
         self.packets += 1.0;
     }
 
-    fn work(self) -> Work {
+    pub(super) fn work(self) -> Work {
         let dropping = self.packets * self.model.other;
         Work { alone: self.alone, nodes: self.worked.iter().map(|worked| dropping + worked).collect() }
     }
@@ -67,23 +67,25 @@ pub(super) fn compute(args: &SpreadArgs, costs: &Costs, progress: &Progress) -> 
             for scheme in Scheme::SPREAD {
                 let Some(spread) = scheme.spread() else { continue };
                 let model = costs.model(scheme, Direction::Out);
-                let values = samples(progress, |seed| outward(traffic, seed, spread, model, &carriers));
+                let values =
+                    samples(progress, |seed| outward(traffic, seed, spread, model, &carriers).speed_up());
                 let what = format!("{}, out by {}, {nodes} nodes", traffic.name(), scheme.name());
                 rows.push(judged(Row::new(what, "times", values), traffic, scheme, *nodes));
             }
             let model = costs.model(Scheme::PacketHash, Direction::In);
-            let values = samples(progress, |seed| inward(traffic, seed, model, &carriers));
+            let values = samples(progress, |seed| inward(traffic, seed, model, &carriers).speed_up());
             rows.push(Row::new(format!("{}, in, {nodes} nodes", traffic.name()), "times", values));
         }
     }
+    rows.extend(lockstep::compute(args, costs, progress));
     rows
 }
 
-fn samples(progress: &Progress, of: impl Fn(u64) -> Work) -> Vec<f64> {
+pub(super) fn samples(progress: &Progress, of: impl Fn(u64) -> f64) -> Vec<f64> {
     let sample = |seed| {
-        let work = of(seed);
+        let value = of(seed);
         progress.step();
-        work.speed_up()
+        value
     };
     (1..=SAMPLES).map(sample).collect()
 }
@@ -107,7 +109,7 @@ fn judged(row: Row, traffic: Traffic, scheme: Scheme, nodes: u8) -> Row {
 fn outward(traffic: Traffic, seed: u64, spread: Spread, model: Model, carriers: &Carriers) -> Work {
     let key =
         SipKey::new(u128::from(seed).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835).to_le_bytes());
-    let mut sum = Sum::new(model, carriers);
+    let mut sum = Sum::new(model, carriers.nodes());
     for session in traffic.sessions(seed) {
         // All packets of a session have one lane: it is computed once.
         let mut known = None;
@@ -116,7 +118,7 @@ fn outward(traffic: Traffic, seed: u64, spread: Spread, model: Model, carriers: 
                 Spread::Session => *known.get_or_insert_with(|| lane::of_packet(key, spread, packet)),
                 Spread::Packet => lane::of_packet(key, spread, packet),
             };
-            sum.add(lane, octets);
+            sum.add(carriers.place(lane), octets);
         });
     }
     sum.work()
@@ -125,12 +127,12 @@ fn outward(traffic: Traffic, seed: u64, spread: Spread, model: Model, carriers: 
 /// The peer sends the packets of all sessions on one SA, with one number after the other.
 fn inward(traffic: Traffic, seed: u64, model: Model, carriers: &Carriers) -> Work {
     let spi = Spi(0xc000_0000 | seed as u32);
-    let mut sum = Sum::new(model, carriers);
+    let mut sum = Sum::new(model, carriers.nodes());
     let mut number = 0_u32;
     for session in traffic.sessions(seed) {
         session.for_each(|_, octets| {
             number = number.wrapping_add(1);
-            sum.add(lane::of_number(spi, number), octets);
+            sum.add(carriers.place(lane::of_number(spi, number)), octets);
         });
     }
     sum.work()

@@ -40,10 +40,10 @@ pub(super) struct Session {
 
 /// Pseudorandom numbers, reproducible: SplitMix64.
 #[derive(Clone, Debug)]
-struct Random(u64);
+pub(super) struct Random(pub(super) u64);
 
 impl Random {
-    fn next(&mut self) -> u64 {
+    pub(super) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut x = self.0;
         x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -100,6 +100,11 @@ impl Random {
 }
 
 impl Session {
+    /// Its number: no two of a sample have the same.
+    pub(super) fn number(self) -> u32 {
+        self.number
+    }
+
     /// Calls `each` with the headers of every packet and its octets, the first one first.
     pub(super) fn for_each(self, mut each: impl FnMut(&[u8; HEADERS], u16)) {
         let Self { number, packets, is_mixed } = self;

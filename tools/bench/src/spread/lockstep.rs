@@ -1,0 +1,235 @@
+//! [FLAT]'s own schemes, as a model: every node counts all packets, and finds by itself which of
+//! them are its own. Testudo has none of them: a node that has missed one copy of a packet counts
+//! otherwise than the others from then on.
+//!
+//! [FLAT]: *A Clustered Architecture for High-Speed IPsec Gateway*, Shieh and Lai.
+
+use super::balance::{SAMPLES, Sum, samples};
+use super::costs::{Costs, Model};
+use super::scheme::Scheme;
+use super::traffic::{Random, Session, Traffic};
+use super::{Direction, SpreadArgs};
+use crate::figures::{Row, Source};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use testudo_terminal::progress::Progress;
+
+/// Sessions that have packets at the same time.
+const AT_ONCE: usize = 256;
+/// One copy of so many does not reach its node.
+const ONE_LOST_OF: u64 = 100_000;
+/// Nodes in the runs with losses.
+const NODES: usize = 3;
+
+/// One of the paper's four schemes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lockstep {
+    PacketRr,
+    PacketSqf,
+    SessionRr,
+    SessionSqf,
+}
+
+impl Lockstep {
+    const ALL: [Self; 4] = [Self::PacketRr, Self::PacketSqf, Self::SessionRr, Self::SessionSqf];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::PacketRr => "packet-rr",
+            Self::PacketSqf => "packet-sqf",
+            Self::SessionRr => "session-rr",
+            Self::SessionSqf => "session-sqf",
+        }
+    }
+
+    fn is_by_session(self) -> bool {
+        matches!(self, Self::SessionRr | Self::SessionSqf)
+    }
+
+    fn is_shortest_queue(self) -> bool {
+        matches!(self, Self::PacketSqf | Self::SessionSqf)
+    }
+
+    /// The scheme of ours whose filter costs the same: it looks at each packet, or at its session.
+    fn like(self) -> Scheme {
+        if self.is_by_session() { Scheme::SessionHash } else { Scheme::PacketHash }
+    }
+
+    /// The paper's table 4-3: throughput divided by that of one node, 83.4 Mb/s.
+    fn in_the_paper(self, nodes: u8) -> Option<&'static str> {
+        match (self, nodes) {
+            (Self::PacketRr | Self::PacketSqf | Self::SessionSqf, 2) => Some("1.94"),
+            (Self::PacketRr | Self::PacketSqf, 3) => Some("2.82"),
+            (Self::PacketRr | Self::PacketSqf, 6) => Some("5.18"),
+            (Self::SessionRr, 2) => Some("1.85"),
+            (Self::SessionRr, 3) => Some("2.23"),
+            (Self::SessionRr, 6) => Some("3.73"),
+            (Self::SessionSqf, 3) => Some("2.76"),
+            (Self::SessionSqf, 6) => Some("4.34"),
+            _ => None,
+        }
+    }
+}
+
+/// The variables of the paper's pseudocode, as each node has them.
+struct Counting {
+    scheme: Lockstep,
+    next_turn: usize,
+    queues: Vec<u64>,
+    sessions: HashMap<u32, usize>,
+}
+
+impl Counting {
+    fn new(scheme: Lockstep, nodes: usize) -> Self {
+        Self { scheme, next_turn: 0, queues: vec![0; nodes], sessions: HashMap::new() }
+    }
+
+    /// Counts a packet. Returns the place of the node that works on it.
+    fn count(&mut self, session: u32, octets: u16) -> usize {
+        let this_turn = self.next_turn;
+        if self.scheme.is_by_session() {
+            match self.sessions.entry(session) {
+                Entry::Occupied(known) => {
+                    let place = *known.get();
+                    self.queues[place] += u64::from(octets);
+                    return place;
+                }
+                Entry::Vacant(new) => new.insert(this_turn),
+            };
+        }
+        self.queues[this_turn] += u64::from(octets);
+        self.next_turn = (this_turn + 1) % self.queues.len();
+        if self.scheme.is_shortest_queue() {
+            let shortest = (0..self.queues.len()).min_by_key(|place| self.queues[*place]);
+            self.next_turn = shortest.unwrap_or_default();
+        }
+        this_turn
+    }
+}
+
+/// The packets of some sessions in the order in which they come, by session, with their octets:
+/// [`AT_ONCE`] sessions take turns by chance.
+fn interleaved(sessions: Vec<Session>, seed: u64, mut each: impl FnMut(u32, u16)) {
+    let mut random = Random(seed);
+    let mut waiting = sessions.into_iter().map(|session| {
+        let mut sizes = Vec::new();
+        session.for_each(|_, octets| sizes.push(octets));
+        sizes.reverse();
+        (session.number(), sizes)
+    });
+    let mut current: Vec<(u32, Vec<u16>)> = waiting.by_ref().take(AT_ONCE).collect();
+    while !current.is_empty() {
+        let place = (random.next() % current.len() as u64) as usize;
+        let (session, sizes) = &mut current[place];
+        match sizes.pop() {
+            Some(octets) => each(*session, octets),
+            None => match waiting.next() {
+                Some(next) => current[place] = next,
+                None => drop(current.swap_remove(place)),
+            },
+        }
+    }
+}
+
+/// The rows of the paper's schemes: balance, and what lost copies cost.
+pub(super) fn compute(args: &SpreadArgs, costs: &Costs, progress: &Progress) -> Vec<Row> {
+    let steps = Lockstep::ALL.len() as u64 * (args.nodes.len() as u64 + 1) * SAMPLES;
+    progress.begin("spread, the paper's own schemes", steps);
+    let mut rows = Vec::new();
+    for nodes in &args.nodes {
+        for scheme in Lockstep::ALL {
+            let model = costs.model(scheme.like(), Direction::Out);
+            let values = samples(progress, |seed| balance(scheme, seed, model, (*nodes).into()));
+            let what = format!("{}, model of {}, {nodes} nodes", Traffic::Campus.name(), scheme.name());
+            let row = Row::new(what, "times", values);
+            rows.push(match scheme.in_the_paper(*nodes) {
+                Some(figure) => row.others(Source::Flat, figure),
+                None => row,
+            });
+        }
+    }
+    for scheme in Lockstep::ALL {
+        let values = samples(progress, |seed| wrong(scheme, seed, ONE_LOST_OF) * 1000.0);
+        let what = format!(
+            "packets lost or doubled, model of {}, {NODES} nodes, one copy of {ONE_LOST_OF} lost",
+            scheme.name()
+        );
+        rows.push(Row::new(what, "per mille", values));
+    }
+    rows
+}
+
+/// How many times as much as one node all nodes carry.
+fn balance(scheme: Lockstep, seed: u64, model: Model, nodes: usize) -> f64 {
+    let (mut counting, mut sum) = (Counting::new(scheme, nodes), Sum::new(model, nodes));
+    interleaved(Traffic::Campus.sessions(seed), seed, |session, octets| {
+        sum.add(counting.count(session, octets), octets);
+    });
+    sum.work().speed_up()
+}
+
+/// The share of packets on which no node works, or more than one, if one of so many copies does not
+/// reach its node.
+fn wrong(scheme: Lockstep, seed: u64, one_lost_of: u64) -> f64 {
+    let mut nodes: Vec<Counting> = (0..NODES).map(|_| Counting::new(scheme, NODES)).collect();
+    let mut random = Random(!seed);
+    let (mut packets, mut wrong) = (0_u64, 0_u64);
+    interleaved(Traffic::Campus.sessions(seed), seed, |session, octets| {
+        let works = |(place, node): (usize, &mut Counting)| {
+            let lost = random.next().is_multiple_of(one_lost_of);
+            !lost && node.count(session, octets) == place
+        };
+        let workers = nodes.iter_mut().enumerate().map(works).filter(|works| *works).count();
+        packets += 1;
+        wrong += u64::from(workers != 1);
+    });
+    wrong as f64 / packets.max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_take_turns_or_go_where_fewest_octets_wait() {
+        let places = |scheme| {
+            let mut counting = Counting::new(scheme, 3);
+            [(1, 1500), (1, 100), (2, 100), (1, 100), (2, 1500), (3, 100)].map(|(s, o)| counting.count(s, o))
+        };
+        assert_eq!(places(Lockstep::PacketRr), [0, 1, 2, 0, 1, 2]);
+        assert_eq!(places(Lockstep::PacketSqf), [0, 1, 2, 1, 2, 1]);
+        assert_eq!(places(Lockstep::SessionRr), [0, 0, 1, 0, 1, 2]);
+        assert_eq!(places(Lockstep::SessionSqf), [0, 0, 1, 0, 1, 2]);
+    }
+
+    #[test]
+    fn all_packets_come_once() {
+        let (mut packets, mut octets) = (0_u64, 0_u64);
+        interleaved(Traffic::Equal.sessions(1), 1, |_, size| {
+            packets += 1;
+            octets += u64::from(size);
+        });
+        assert_eq!((packets, octets), (200_000, 200_000 * 1500));
+    }
+
+    #[test]
+    fn the_shortest_queue_balances_sessions_better_than_turns() {
+        // The octets of a few sessions are a large part of all: a single sample says little.
+        let mean = |scheme| {
+            let speed_up = |seed| balance(scheme, seed, Model::of(100.0, 1.0, 20.0), 6);
+            (1..=SAMPLES).map(speed_up).sum::<f64>() / SAMPLES as f64
+        };
+        let (queue, turns) = (mean(Lockstep::SessionSqf), mean(Lockstep::SessionRr));
+        assert!(queue > turns, "{queue}, {turns}");
+    }
+
+    #[test]
+    fn nodes_agree_until_one_of_them_misses_a_packet() {
+        // By sessions the turn depends on their first packets alone.
+        for (scheme, one_lost_of) in [(Lockstep::PacketRr, ONE_LOST_OF), (Lockstep::SessionRr, 1000)] {
+            assert_eq!(wrong(scheme, 1, u64::MAX), 0.0);
+            let wrong = wrong(scheme, 1, one_lost_of);
+            assert!(wrong > 0.1, "{scheme:?}: {wrong}");
+        }
+    }
+}
