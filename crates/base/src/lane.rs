@@ -23,6 +23,16 @@ pub enum Spread {
     Packet,
 }
 
+impl Spread {
+    /// Its name in the configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Session => "session-hash",
+            Self::Packet => "packet-hash",
+        }
+    }
+}
+
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 const SCTP: u8 = 132;

@@ -321,8 +321,27 @@ impl Op {
     }
 }
 
+impl Op {
+    /// The first version that knows it.
+    fn since(&self) -> u8 {
+        match self {
+            Self::Configure(_)
+            | Self::Piece { .. }
+            | Self::Pieces { .. }
+            | Self::Manifest(_)
+            | Self::Ask { .. }
+            | Self::Answer(_)
+            | Self::RemoteEvent(_) => CONTROL_PLANE,
+            Self::LineRate { .. } => LINE_RATES,
+            Self::SpreadChild { .. } | Self::Stripe(_) | Self::LaneTops(_) => SPREADING,
+            _ => OLDEST,
+        }
+    }
+}
+
 /// Encodes an update in this version. The octets hold keys.
 pub(crate) fn encode(version: u8, ops: &[Op]) -> Vec<u8> {
+    debug_assert!(ops.iter().all(|op| op.since() <= version), "some member of the view knows it not");
     let mut size = 64 + ops.iter().map(Op::size).sum::<usize>();
     loop {
         // A new buffer each time, so that no reallocation leaves keys behind.

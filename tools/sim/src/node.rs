@@ -90,6 +90,7 @@ impl Node {
             heartbeat: Duration::from_nanos(scenario.heartbeat),
             fence: Duration::from_nanos(scenario.fence),
             no_quorum: if scenario.forward { NoQuorum::Forward } else { NoQuorum::Stop },
+            speaks: scenario.speaks(birth.index, birth.boot),
             ..GroupConfig::new(birth.id, nodes, ClusterKey::new([7; ClusterKey::LEN]))
         };
         let config = MemberConfig {
@@ -116,7 +117,7 @@ impl Node {
         let mut plane = Plane::new(config::VIP, None, scenario.seed, &policies);
         plane.apply(Command::SetShards(ShardSet::EMPTY));
         plane.apply(Command::SetHashKey(member.hash_key()));
-        let clocks = Arc::new(Clocks::default());
+        let clocks = Arc::new(Clocks::new(scenario.first_row(birth.index)));
         plane.apply(Command::SetClock(Arc::clone(&clocks) as Arc<dyn RowClock>));
         let mut node = Self {
             member,

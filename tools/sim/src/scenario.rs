@@ -5,6 +5,7 @@ use crate::config::{MAX_PEERS, Manners};
 use crate::engine::{Detection, MILLI, Nanos, Votes};
 use crate::random::Random;
 use testudo_base::lane::Spread;
+use testudo_cluster::group::GroupConfig;
 use testudo_ike::config::Unique;
 
 /// A permanent fault of one node.
@@ -58,6 +59,18 @@ fn spread(seed: u64, peers: usize) -> Vec<Option<Spread>> {
     (0..peers).map(|_| one().filter(|_| some)).collect()
 }
 
+/// Lets some nodes of some worlds speak an older version of the replication protocol at every other
+/// start, as in upgrades and after them. The rest of the world is not changed by this.
+fn versions(seed: u64, nodes: usize) -> Vec<u8> {
+    let mut random = Random::new(seed ^ 0x01d0_01d0_01d0_01d0);
+    let some = random.permille(250);
+    let mut one = || match random.below(2) {
+        0 if some => random.between(GroupConfig::CONTROL_PLANE.into(), GroupConfig::NEWEST.into()) as u8,
+        _ => GroupConfig::NEWEST,
+    };
+    (0..nodes).map(|_| one()).collect()
+}
+
 /// The parameters of a world.
 #[derive(Clone, Debug)]
 pub struct Scenario {
@@ -69,6 +82,8 @@ pub struct Scenario {
     pub manners: Vec<Manners>,
     /// The peers whose tunnels are spread over the nodes, and how.
     pub spread: Vec<Option<Spread>>,
+    /// The version that each node speaks at its first start, and then at every other one.
+    pub versions: Vec<u8>,
     /// The nodes' clocks.
     pub clocks: Vec<Clock>,
     /// The rule for a tie of votes.
@@ -125,6 +140,7 @@ impl Scenario {
             seed,
             nodes,
             spread: spread(seed, manners.len()),
+            versions: versions(seed, nodes),
             manners,
             clocks,
             votes,
@@ -143,5 +159,18 @@ impl Scenario {
             lines: 100,
             only: Vec::new(),
         }
+    }
+
+    /// The version that a node speaks at this start of it.
+    pub fn speaks(&self, index: usize, boot: u64) -> u8 {
+        let own = self.versions.get(index).filter(|_| !boot.is_multiple_of(2));
+        own.copied().unwrap_or(GroupConfig::NEWEST)
+    }
+
+    /// The row that the clocks of a node show when it starts: in some worlds the filters of nodes
+    /// have counted what their former daemons carried.
+    pub fn first_row(&self, index: usize) -> u64 {
+        let mut random = Random::new(self.seed ^ 0x0c10_0c10_0c10_0c10 ^ (index as u64) << 56);
+        if self.seed.is_multiple_of(3) { random.below(1 << 36) } else { 0 }
     }
 }

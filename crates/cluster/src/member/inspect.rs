@@ -1,6 +1,7 @@
 //! Inspection of a member, for comparing it with others.
 
 use super::Member;
+use crate::update::SPREADING;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use testudo_base::spi::Shard;
 use testudo_ike::endpoint::Replication;
@@ -9,7 +10,8 @@ use testudo_ike::message::{IkeSpi, MessageId};
 impl Member {
     /// A digest of the state on which all members that hold it must agree once nothing is under
     /// way: owners, IKE SAs and Child SAs, granted numbers, and the configuration. Comparable
-    /// between nodes of one build.
+    /// between nodes of one build. In a view with a member that does not know spread Child SAs, each
+    /// is known to its owner alone until it is renewed.
     pub fn digest(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         for shard in (0..=u8::MAX).map(Shard) {
@@ -17,7 +19,9 @@ impl Member {
             for (spi, ike) in self.replication.replicas.ikes_of(shard) {
                 (spi, ike.outline.commit, ike.outline.established).hash(&mut hasher);
             }
-            for (spi, child) in self.replication.replicas.children_of(shard) {
+            let spread_too = self.core.view.version >= SPREADING;
+            let children = self.replication.replicas.children_of(shard);
+            for (spi, child) in children.filter(|(_, child)| spread_too || child.spread.is_none()) {
                 (spi, child.ike, child.ledger.reserved, child.ledger.log2).hash(&mut hasher);
             }
         }

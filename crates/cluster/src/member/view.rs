@@ -76,6 +76,7 @@ impl Member {
         let behind = changed.intersection(standby_gone.union(changes.owner.without(standby_of)));
         self.shards.grant_all(&mut self.core, &mut self.replication, behind, true);
         self.shards.grant_all(&mut self.core, &mut self.replication, changed.without(behind), false);
+        self.shards.grant_to_all(&mut self.core, &mut self.replication, now, &[]);
         self.shards.leave_anew(&mut self.core);
         self.shards.take_what_is_due(&mut self.core, &mut self.replication, now);
         self.shards.provide(&mut self.core, &mut self.replication, now);

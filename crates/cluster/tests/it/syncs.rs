@@ -4,7 +4,7 @@ use crate::world::{Syncs, World};
 use std::time::Duration;
 use testudo_ike::endpoint::Discard;
 
-const ASKED: Syncs = Syncs { version: None, asked: true, unknown: false };
+const ASKED: Syncs = Syncs { version: None, asked: true, unknown: false, spread: None };
 
 /// How often a node has asked for Message IDs.
 fn asked(world: &World, node: usize) -> usize {
@@ -97,7 +97,7 @@ fn no_counter_sync_after_a_handover_or_if_disabled() {
     assert_ne!(world.owner_of(0), Some(owner));
     assert_eq!(asked_by_all(&world), 0);
 
-    for syncs in [Syncs::default(), Syncs { version: None, asked: true, unknown: true }] {
+    for syncs in [Syncs::default(), Syncs { asked: true, unknown: true, ..Syncs::default() }] {
         let mut world = World::established_with(3, 6, 904, syncs);
         let owner = world.owner_of(0).unwrap();
         lose(&mut world, owner);

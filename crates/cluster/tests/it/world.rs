@@ -8,6 +8,7 @@ use crate::random::Random;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
+use testudo_base::lane::Spread;
 use testudo_base::shard::ShardSet;
 use testudo_base::spi::{SenderId, Spi};
 use testudo_cluster::engine::{EngineEvent, RingId, View};
@@ -70,8 +71,8 @@ pub(crate) struct Peer {
     pub(crate) skipped: Vec<(ChildSaId, u64)>,
 }
 
-/// Which nodes and peers synchronize counters after a failover, and the version of the nodes'
-/// protocol.
+/// Which nodes and peers synchronize counters after a failover, the version of the nodes' protocol,
+/// and whether tunnels are spread.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Syncs {
     /// The version that nodes speak; `None`: [`GroupConfig::NEWEST`].
@@ -80,6 +81,8 @@ pub(crate) struct Syncs {
     pub(crate) asked: bool,
     /// Peers know nothing of it.
     pub(crate) unknown: bool,
+    /// All tunnels are to be spread over the nodes, in this way.
+    pub(crate) spread: Option<Spread>,
 }
 
 enum Arrival {
@@ -148,6 +151,11 @@ fn member(
         message_id_sync: syncs.asked,
         blocks_at_once: 2,
         line_rate: LINE_RATE,
+        spread: syncs
+            .spread
+            .into_iter()
+            .flat_map(|by| (0..peers).map(move |peer| (of_cluster(peer).name, by)))
+            .collect(),
         ..MemberConfig::new(group)
     };
     let mut member =
@@ -257,7 +265,13 @@ impl World {
         Self::begun_with(nodes, peers, seed, heartbeat, Syncs::default())
     }
 
-    fn begun_with(nodes: usize, peers: usize, seed: u64, heartbeat: Duration, syncs: Syncs) -> Self {
+    pub(crate) fn begun_with(
+        nodes: usize,
+        peers: usize,
+        seed: u64,
+        heartbeat: Duration,
+        syncs: Syncs,
+    ) -> Self {
         let mut world = Self::new(nodes, peers, seed, heartbeat, syncs);
         world.view(&(0..nodes).collect::<Vec<_>>());
         world.run(heartbeat * 20);

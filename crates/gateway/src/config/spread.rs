@@ -12,11 +12,8 @@ pub(super) fn parse(root: &Section<'_>, has_cluster: bool) -> Result<BTreeMap<St
         let expected = "the name of a connection that no other [[spread]] has";
         let connection = section.string("connection", expected, unused)?;
         let schemes = "\"session-hash\" or \"packet-hash\"";
-        let scheme = section.string("scheme", schemes, |s| match s {
-            "session-hash" => Some(Spread::Session),
-            "packet-hash" => Some(Spread::Packet),
-            _ => None,
-        })?;
+        let named = |s: &str| [Spread::Session, Spread::Packet].into_iter().find(|spread| spread.name() == s);
+        let scheme = section.string("scheme", schemes, named)?;
         let (no_connection, no_scheme) =
             (section.missing("connection", expected), section.missing("scheme", schemes));
         let alone = section.unfit("connection", "a [cluster] over whose nodes it is spread");

@@ -71,10 +71,10 @@ impl DataPath {
     }
 
     /// How far the rows of a shard have come here: by the clock, or by the packets sent if that is
-    /// more.
+    /// more. The clock has counted a packet before it takes a row, so that row is no further.
     pub(crate) fn row_of(&self, home: Shard) -> u64 {
         let shown = self.cluster.as_ref().map_or(0, |cluster| cluster.clocks.now(home));
-        self.sas.next_rows(home).fold(shown, u64::max)
+        self.sas.next_rows(home).map(|next| next.saturating_sub(1)).fold(shown, u64::max)
     }
 
     /// How far the row clocks of these shards have come at another node.

@@ -18,13 +18,12 @@ use testudo_ipsec::spd::PolicyId;
 #[derive(Debug)]
 pub(super) struct Clocks([AtomicU64; SHARDS]);
 
-impl Default for Clocks {
-    fn default() -> Self {
-        Self(std::array::from_fn(|_| AtomicU64::new(0)))
-    }
-}
-
 impl Clocks {
+    /// The clocks of a node that starts: the filter outlives its daemons.
+    pub(super) fn new(row: u64) -> Self {
+        Self(std::array::from_fn(|_| AtomicU64::new(row)))
+    }
+
     pub(super) fn count(&self, home: Shard) {
         self.0[usize::from(home.0)].fetch_add(1, Relaxed);
     }
@@ -76,7 +75,7 @@ impl Node {
     pub(super) fn row_of(&self, home: Shard) -> u64 {
         let of_home = self.plane.children().filter(|(spi, _)| spi.shard() == home);
         let used = of_home.filter_map(|(_, child)| self.plane.outbound_sa(child)).map(OutboundSa::next_row);
-        used.fold(self.clocks.now(home), u64::max)
+        used.map(|next| next.saturating_sub(1)).fold(self.clocks.now(home), u64::max)
     }
 
     /// The highest numbers accepted in these lanes, by spread SA.

@@ -56,6 +56,13 @@ impl Ledger {
         Some(grant)
     }
 
+    /// True if an eighth of the numbers is left, or less: the SA should be rekeyed. At a million
+    /// packets a second that is nine minutes ahead.
+    pub(crate) fn ends_soon(&self, esn: bool) -> bool {
+        let end = SequenceBlock::whole(esn).end;
+        self.reserved > end - end / 8
+    }
+
     /// The owner has published this grant. A late one takes nothing back.
     pub(crate) fn noted(&mut self, grant: Grant) {
         self.reserved = self.reserved.max(standbys(grant).end);
@@ -120,6 +127,16 @@ mod tests {
         assert!(ledger.grant(SPI, false).is_some());
         assert_eq!(ledger.grant(SPI, false), None);
         assert!(ledger.grant(SPI, true).is_some());
+    }
+
+    #[test]
+    fn an_sa_without_esn_is_rekeyed_long_before_its_last_number() {
+        let at = |reserved| Ledger { reserved, log2: 20 };
+        assert!(!Ledger::NEW.ends_soon(false));
+        assert!(!at(7 << 29).ends_soon(false) && at((7 << 29) + 1).ends_soon(false));
+        assert!(!at(1 << 33).ends_soon(true));
+        let mut last = at((7 << 29) + 1);
+        assert!((0..200).all(|_| last.grant(SPI, false).is_some()), "enough for more than a peer needs");
     }
 
     #[test]

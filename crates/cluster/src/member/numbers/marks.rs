@@ -32,7 +32,7 @@ const MIN_RATE_SPAN: Duration = Duration::from_millis(500);
 /// Without ESN, no more numbers than this are skipped; the SA is rekeyed instead.
 const MAX_SKIPPED_WITHOUT_ESN: u64 = 1 << 30;
 /// Pause between two attempts of a rekeying that cannot begin yet.
-const REKEY_RETRY_INTERVAL: Duration = Duration::from_secs(1);
+pub(super) const REKEY_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// This node's knowledge of high-water marks, beside the mark of each Child SA.
 #[derive(Debug, Default)]

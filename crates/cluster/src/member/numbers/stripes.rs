@@ -11,17 +11,21 @@
 //! of the others than anybody knows.
 
 use super::Numbers;
+use super::blocks::Ledger;
+use super::marks::REKEY_RETRY_INTERVAL;
 use crate::group::{Position, Ticket};
 use crate::member::MemberOutput;
 use crate::member::core::Core;
 use crate::member::replication::replicas::{ChildReplica, Replicas, SpreadReplica};
+use crate::node::NodeId;
 use crate::update::{Op, SPREADING, Stripe};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 use testudo_base::lane::Spread;
 use testudo_base::shard::ShardSet;
 use testudo_base::spi::{Shard, Spi};
-use testudo_ike::output::Time;
+use testudo_ike::config::EspProposal;
+use testudo_ike::output::{ChildSaId, LogLevel, Time};
 use testudo_ipsec::number::SequenceBlock;
 use testudo_ipsec::sa::Mode;
 
@@ -50,6 +54,8 @@ pub(in crate::member) struct StripesUnderWay {
     own: VecDeque<(Ticket, Stripe)>,
     others: VecDeque<(Position, Stripe)>,
     clocks: BTreeMap<Shard, RowClock>,
+    /// When this node last renewed its spread SAs because a member does not know them.
+    gathered: Option<Time>,
 }
 
 impl StripesUnderWay {
@@ -93,10 +99,14 @@ impl StripesUnderWay {
         self.clocks.get(&shard).map_or(0, |clock| clock.rows)
     }
 
+    /// Rows a second.
+    fn rate(&self, shard: Shard) -> u64 {
+        self.clocks.get(&shard).map_or(0, |clock| clock.rate)
+    }
+
     /// The rows that pass within [`NOTICE`].
     fn notice(&self, shard: Shard) -> u64 {
-        let rate = self.clocks.get(&shard).map_or(0, |clock| clock.rate);
-        let rows = u128::from(rate) * NOTICE.as_millis() / 1000;
+        let rows = u128::from(self.rate(shard)) * NOTICE.as_millis() / 1000;
         u64::try_from(rows).unwrap_or(u64::MAX)
     }
 
@@ -113,13 +123,44 @@ impl StripesUnderWay {
     }
 }
 
-/// How the Child SA of a connection is spread: as the connection is configured, unless an SA of
-/// this kind cannot be, or a node does not know how to.
-pub(in crate::member) fn spread_of(core: &Core, child: &ChildReplica) -> Option<Spread> {
+/// How a new Child SA of this node is spread: as its connection is configured. Logs that, or why an
+/// SA of this kind cannot be spread.
+pub(in crate::member) fn spread_of(core: &mut Core, child: &ChildReplica) -> Option<Spread> {
     let spread = *core.config.spread.get(&child.connection)?;
+    let what = format!("CHILD_SA {}{{{}}} of connection {}", child.name, child.id.0, child.connection);
+    match unfit_to_spread(core, child) {
+        Some(why) => {
+            core.log(LogLevel::Warning, format!("{what} is not spread over the nodes: {why}"));
+            None
+        }
+        None => {
+            core.log(LogLevel::Info, format!("{what} is spread over the nodes by {}", spread.name()));
+            Some(spread)
+        }
+    }
+}
+
+/// Why a Child SA cannot be spread, if it cannot.
+fn unfit_to_spread(core: &Core, child: &ChildReplica) -> Option<&'static str> {
     let params = &child.params;
-    let can = params.mode == Mode::Tunnel && !params.algorithm.is_ah() && params.replay_window > 0;
-    (can && core.view.version >= SPREADING).then_some(spread)
+    if params.algorithm.is_ah() {
+        return Some("it is AH");
+    }
+    if params.mode != Mode::Tunnel {
+        return Some("it is in transport mode");
+    }
+    if params.replay_window == 0 {
+        return Some("replay_window is 0, and lanes need a window");
+    }
+    if has_ah(core, &child.connection) {
+        return Some("its connection has an AH child too, and ESP inside AH stays where the AH is");
+    }
+    (core.view.version < SPREADING).then_some("a node of the view runs an older version")
+}
+
+fn has_ah(core: &Core, connection: &str) -> bool {
+    let mut children = core.endpoint.connection(connection).into_iter().flat_map(|found| &found.children);
+    children.any(|child| child.proposals.iter().any(EspProposal::is_ah))
 }
 
 impl Numbers {
@@ -153,21 +194,26 @@ impl Numbers {
         at_once: bool,
     ) -> Option<Stripe> {
         let child = replicas.child_mut(spi).filter(|_| core.view.version >= SPREADING)?;
+        let (row, notice) = (self.stripes.row(spi.shard()), self.stripes.notice(spi.shard()));
+        let mut ledger = child.ledger;
+        ledger.fit(self.stripes.rate(spi.shard()), child.params.esn);
         let last = &child.spread.as_ref()?.stripe;
-        let soon = self.stripes.row(spi.shard()).saturating_add(self.stripes.notice(spi.shard()));
-        let first_row = if at_once { soon.clamp(last.first_row, last.end_row()) } else { last.end_row() };
+        // The clock may be far beyond all stripes: it outlives the SAs of its shard, and daemons.
+        let end = last.end_row().max(row);
+        let soon = row.saturating_add(notice).clamp(last.first_row, end);
+        let first_row = if at_once { soon } else { end };
         let stripe = Stripe {
             spi,
             by: last.by,
             first_row,
-            rows: 1 << child.ledger.log2,
-            start: child.ledger.reserved.checked_add(skipped)?,
+            rows: 1 << ledger.log2,
+            start: ledger.reserved.checked_add(skipped)?,
             nodes: core.table.synced().to_vec(),
         };
         if stripe.end() > SequenceBlock::whole(child.params.esn).end {
             return None;
         }
-        child.ledger.reserved = stripe.end();
+        child.ledger = Ledger { reserved: stripe.end(), ..ledger };
         replicas.set_stripe(stripe.clone());
         self.stripes.new.push(stripe.clone());
         Some(stripe)
@@ -187,6 +233,7 @@ impl Numbers {
         if stripe.start < known {
             return;
         }
+        child.ledger.log2 = stripe.rows.max(1).ilog2() as u8;
         replicas.set_stripe(stripe.clone());
         self.sends_with(core, at, stripe);
     }
@@ -199,19 +246,34 @@ impl Numbers {
         }
     }
 
-    /// Nodes have joined: stripes that include them.
-    pub(in crate::member) fn stripes_for_joined(
+    /// Stripes for spread Child SAs in these shards in whose last stripe a node has no numbers, or
+    /// only its former self has: that of a node that has joined. Also the Child SAs that have no
+    /// numbers left, and must be rekeyed.
+    pub(in crate::member) fn stripes_for_all(
         &mut self,
         core: &Core,
         replicas: &mut Replicas,
         shards: ShardSet,
-    ) -> Vec<Op> {
-        let spread: Vec<Spi> = replicas.spread().filter(|spi| shards.contains(spi.shard())).collect();
-        spread
-            .into_iter()
-            .filter_map(|spi| self.next_stripe(core, replicas, spi, 0, true))
-            .map(Op::Stripe)
-            .collect()
+        joined: &[NodeId],
+    ) -> (Vec<Op>, Vec<ChildSaId>) {
+        let synced = core.table.synced();
+        let lacks =
+            |stripe: &Stripe| synced.iter().any(|node| joined.contains(node) || !stripe.nodes.contains(node));
+        let lacking: Vec<(Spi, ChildSaId)> = replicas
+            .spread()
+            .filter(|spi| shards.contains(spi.shard()))
+            .filter_map(|spi| replicas.child(spi).map(|child| (spi, child)))
+            .filter(|(_, child)| child.spread.as_ref().is_some_and(|spread| lacks(&spread.stripe)))
+            .map(|(spi, child)| (spi, child.id))
+            .collect();
+        let (mut ops, mut used_up) = (Vec::new(), Vec::new());
+        for (spi, child) in lacking {
+            match self.next_stripe(core, replicas, spi, 0, true) {
+                Some(stripe) => ops.push(Op::Stripe(stripe)),
+                None => used_up.push(child),
+            }
+        }
+        (ops, used_up)
     }
 
     pub(in crate::member) fn own_stripes_stable(&mut self, core: &mut Core, replicas: &Replicas) {
@@ -237,12 +299,15 @@ impl Numbers {
         self.switch_with_numbers(core, replicas);
     }
 
-    /// A view begins. If a member does not know spread Child SAs, this node renews its own: the new
-    /// ones are not spread.
-    pub(in crate::member) fn gather_spread(&self, core: &mut Core, replicas: &Replicas, now: Time) {
-        if core.view.version >= SPREADING {
+    /// If a member of the view does not know spread Child SAs, this node renews its own: the new
+    /// ones are not spread. To be called again and again: a Child SA that the peer has just made
+    /// cannot be rekeyed before the peer sends on it.
+    pub(in crate::member) fn gather_spread(&mut self, core: &mut Core, replicas: &Replicas, now: Time) {
+        let just_done = |at: Time| now.since(at) < REKEY_RETRY_INTERVAL;
+        if core.view.version >= SPREADING || self.stripes.gathered.is_some_and(just_done) {
             return;
         }
+        self.stripes.gathered = Some(now);
         let owned = core.table.owned_by(core.node);
         let spread = replicas.spread().filter(|spi| owned.contains(spi.shard()));
         for child in spread.filter_map(|spi| replicas.child(spi)).map(|child| child.id).collect::<Vec<_>>() {
@@ -250,9 +315,9 @@ impl Numbers {
         }
     }
 
-    /// Spread Child SAs of this node of whose last stripe half is used by the clock, with the rows
-    /// that they need in a second. Other nodes may send all of their packets, so the owner's own
-    /// workers need not notice.
+    /// Spread Child SAs of this node whose last stripe has begun by the clock, with the rows that
+    /// they need in a second: one stripe is always granted ahead. Other nodes may send all of their
+    /// packets, so the owner's own workers need not notice.
     pub(in crate::member) fn stripes_that_run_low(
         &self,
         core: &Core,
@@ -261,9 +326,8 @@ impl Numbers {
         let low = |spi: &Spi| {
             let stripe = &replicas.child(*spi)?.spread.as_ref()?.stripe;
             let clock = self.stripes.clocks.get(&spi.shard())?;
-            let middle = stripe.first_row.saturating_add(stripe.rows / 2);
             let owned = core.table.owner(spi.shard()) == Some(core.node);
-            (owned && clock.rows >= middle).then_some((*spi, clock.rate))
+            (owned && clock.rows >= stripe.first_row).then_some((*spi, clock.rate))
         };
         replicas.spread().filter_map(|spi| low(&spi)).collect()
     }
@@ -280,7 +344,6 @@ impl Numbers {
             true => replicas.spread().map(|spi| spi.shard()).collect(),
             false => BTreeSet::new(),
         };
-        self.stripes.clocks.retain(|shard, _| homes.contains(shard));
         let shown: Vec<(Shard, u64)> = homes.into_iter().map(|shard| (shard, row_of(shard))).collect();
         for (shard, rows) in &shown {
             self.stripes.clock_shows(now, *shard, *rows);

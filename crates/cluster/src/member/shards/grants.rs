@@ -5,6 +5,7 @@ use super::Shards;
 use crate::group::Ticket;
 use crate::member::core::Core;
 use crate::member::replication::Replication;
+use crate::node::NodeId;
 use crate::update::{Grants, Op};
 use testudo_base::shard::ShardSet;
 use testudo_base::spi::Spi;
@@ -28,59 +29,53 @@ impl Shards {
             return;
         }
         let Some(child) = replication.replicas.child_mut(spi_in) else { return };
-        child.ledger.fit(rate, child.params.esn);
-        if child.spread.is_some() {
-            return self.stripe_low(core, replication, now, spi_in);
-        }
-        let (id, grant) = (child.id, child.ledger.grant(spi_in, child.params.esn));
-        match grant {
-            Some(grant) => {
-                replication.numbers.own.granted(Some(grant), false);
-                let standby = core.table.standby(shard);
-                let ticket = core.publish(vec![Op::Renew(Grants { shard, standby, grants: vec![grant] })]);
-                ticket.into_iter().for_each(|ticket| {
-                    replication.numbers.blocks_published(core, &mut replication.replicas, ticket)
-                });
+        let (id, esn) = (child.id, child.params.esn);
+        let op = match child.spread {
+            Some(_) => {
+                let numbers = &mut replication.numbers;
+                numbers.next_stripe(core, &mut replication.replicas, spi_in, 0, false).map(Op::Stripe)
             }
             None => {
-                core.endpoint.rekey_child(now, id);
-                replication.turn(core, now);
+                // Without a grant nothing changes: all nodes have the same ledger.
+                let mut ledger = child.ledger;
+                ledger.fit(rate, esn);
+                ledger.grant(spi_in, esn).map(|grant| {
+                    child.ledger = ledger;
+                    replication.numbers.own.granted(Some(grant), false);
+                    let standby = core.table.standby(shard);
+                    Op::Renew(Grants { shard, standby, grants: vec![grant] })
+                })
             }
+        };
+        // Not only when none is left: the peer may answer late.
+        let ends = replication.replicas.child(spi_in).is_some_and(|child| child.ledger.ends_soon(esn));
+        let rekeys = op.is_none() || ends;
+        if let Some(ticket) = op.and_then(|op| core.publish(vec![op])) {
+            replication.numbers.blocks_published(core, &mut replication.replicas, ticket);
+        }
+        if rekeys && core.endpoint.rekey_child(now, id) {
+            replication.turn(core, now);
         }
     }
 
-    /// A spread Child SA of this node has used half of its last stripe.
-    fn stripe_low(&self, core: &mut Core, replication: &mut Replication, now: Time, spi_in: Spi) {
-        match replication.numbers.next_stripe(core, &mut replication.replicas, spi_in, 0, false) {
-            Some(stripe) => {
-                let ticket = core.publish(vec![Op::Stripe(stripe)]);
-                ticket.into_iter().for_each(|ticket| {
-                    replication.numbers.blocks_published(core, &mut replication.replicas, ticket)
-                });
-            }
-            None => {
-                if let Some(child) = replication.replicas.child(spi_in).map(|child| child.id) {
-                    core.endpoint.rekey_child(now, child);
-                    replication.turn(core, now);
-                }
-            }
-        }
-    }
-
-    /// Grants stripes that include the nodes that have joined, of all spread Child SAs in shards
-    /// that this node owns.
-    pub(in crate::member) fn grant_to_joined(
+    /// Grants stripes of all spread Child SAs of this node in which a node has no numbers yet, or
+    /// one of those that have joined.
+    pub(in crate::member) fn grant_to_all(
         &self,
         core: &mut Core,
         replication: &mut Replication,
-        owned: ShardSet,
+        now: Time,
+        joined: &[NodeId],
     ) {
-        let shards = owned.without(self.handover.given_up(core.view.epoch));
-        let ops = replication.numbers.stripes_for_joined(core, &mut replication.replicas, shards);
-        let ticket = core.publish(ops);
-        ticket
-            .into_iter()
-            .for_each(|ticket| replication.numbers.blocks_published(core, &mut replication.replicas, ticket));
+        let shards = core.table.owned_by(core.node).without(self.handover.given_up(core.view.epoch));
+        let Replication { numbers, replicas, .. } = &mut *replication;
+        let (ops, used_up) = numbers.stripes_for_all(core, replicas, shards, joined);
+        if let Some(ticket) = core.publish(ops) {
+            replication.numbers.blocks_published(core, &mut replication.replicas, ticket);
+        }
+        for child in used_up {
+            core.endpoint.rekey_child(now, child);
+        }
     }
 
     /// Grants new blocks of all SAs to the owner and the standby of shards that this node owns.

@@ -75,7 +75,8 @@ impl Shards {
         }
     }
 
-    /// Rekeys Child SAs whose floor may be too high, if this node speaks for them.
+    /// Rekeys Child SAs whose floor may be too high, or that a member does not know how to spread,
+    /// if this node speaks for them.
     pub(in crate::member) fn renew_what_is_doubtful(
         &self,
         core: &mut Core,
@@ -84,6 +85,7 @@ impl Shards {
     ) {
         let (carried, spoken) = (self.shown.packets, self.shown.ike.without(self.imported));
         replication.numbers.renew_doubtful(core, &replication.replicas, now, carried, spoken);
+        replication.numbers.gather_spread(core, &replication.replicas, now);
     }
 
     /// Updates the homes: connections start, and addresses are leased, on the nodes that speak

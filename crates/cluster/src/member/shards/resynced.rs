@@ -34,7 +34,7 @@ impl Shards {
         let owned = core.table.owned_by(core.node);
         let standbys: ShardSet = owned.intersection(changes.standby);
         self.grant_all(core, replication, standbys, false);
-        self.grant_to_joined(core, replication, owned);
+        self.grant_to_all(core, replication, now, &fresh);
         self.hand_over(core, replication, now);
         self.provide(core, replication, now);
     }

@@ -97,6 +97,8 @@ impl Shards {
         replication.numbers.became_standby(core, &mut replication.replicas, changes.standby);
         let owned = core.table.owned_by(core.node);
         self.grant_all(core, replication, owned.intersection(standbys), false);
+        // A node may have joined while neither owner could grant it anything.
+        self.grant_to_all(core, replication, now, &[]);
         self.provide(core, replication, now);
     }
 

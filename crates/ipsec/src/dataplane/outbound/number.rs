@@ -123,12 +123,16 @@ impl Low<'_> {
         }
     }
 
-    /// Takes rows of a spread SA: none if its policy has no stripes, or another SA by now.
+    /// Takes rows of a spread SA: none if its policy has no stripes, or another SA by now. The clock
+    /// has counted all of the packets, so the last of them takes the row that it shows.
     fn reserve_rows(&self, sa: &OutboundSa, rows: &Rows, wanted: u32) -> ReservedRows {
         let place = self.table.get(sa.policy());
         let is_of = |place: &&PolicyPlace| place.sa.as_ref().is_some_and(|own| own.shares_rows(sa));
         match place.filter(is_of).and_then(|place| place.stripes.as_deref()) {
-            Some(stripes) => rows.reserve(stripes, row_now(sa, self.clock), wanted),
+            Some(stripes) => {
+                let before = u64::from(wanted.saturating_sub(1));
+                rows.reserve(stripes, row_now(sa, self.clock).saturating_sub(before), wanted)
+            }
             None => ReservedRows::NONE,
         }
     }

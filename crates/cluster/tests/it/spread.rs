@@ -1,0 +1,64 @@
+//! Which Child SAs are spread over the nodes, and what the log says of it.
+
+use crate::config::of_cluster;
+use crate::world::{Syncs, World};
+use std::time::Duration;
+use testudo_base::lane::Spread;
+use testudo_ike::config::{Child, Connection, EspProposal};
+use testudo_ipsec::sa::Mac;
+
+const BY_PACKET: Syncs = Syncs { version: None, asked: false, unknown: false, spread: Some(Spread::Packet) };
+
+/// What the nodes say of the Child SA of a peer that has connected, if the cluster's connection is
+/// this one.
+fn said(syncs: Syncs, connection: Option<Connection>) -> Vec<String> {
+    let mut world = World::begun_with(3, 1, 1, Duration::from_millis(50), syncs);
+    if let Some(connection) = connection {
+        let now = world.now;
+        for node in &mut world.nodes {
+            let endpoint = node.member.as_mut().unwrap().endpoint_mut();
+            endpoint.load_connection(now, connection.clone()).unwrap();
+        }
+    }
+    world.initiate(0);
+    world.run(Duration::from_secs(1));
+    let lines = world.nodes.iter().flat_map(|node| &node.logs);
+    lines.filter(|line| line.contains("spread over the nodes")).cloned().collect()
+}
+
+#[test]
+fn the_owner_says_how_a_child_sa_is_spread() {
+    let said = said(BY_PACKET, None);
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert!(said[0].contains("of connection peer0 is spread over the nodes by packet-hash"), "{said:?}");
+}
+
+#[test]
+fn nothing_is_said_of_tunnels_with_one_home() {
+    assert_eq!(said(Syncs::default(), None), Vec::<String>::new());
+}
+
+#[test]
+fn what_cannot_be_spread_stays_at_home_and_the_log_says_why() {
+    let changed = |change: &dyn Fn(&mut Connection)| {
+        let mut connection = of_cluster(0);
+        change(&mut connection);
+        Some(connection)
+    };
+    let outer = |connection: &mut Connection| {
+        // Without encryption it is AH.
+        let ah =
+            EspProposal { integrity: vec![Mac::HmacSha256_128], esn: vec![true], ..EspProposal::default() };
+        let child = Child { name: "outer".into(), proposals: vec![ah], ..connection.children[0].clone() };
+        connection.children.push(child);
+    };
+    for (syncs, connection, why) in [
+        (BY_PACKET, changed(&|connection| connection.children[0].replay_window = 0), "replay_window is 0"),
+        (BY_PACKET, changed(&outer), "an AH child too"),
+        (Syncs { version: Some(22), ..BY_PACKET }, None, "runs an older version"),
+    ] {
+        let said = said(syncs, connection);
+        assert!(said.len() == 1 && said[0].contains("is not spread"), "{why}: {said:?}");
+        assert!(said[0].contains(why), "{said:?}");
+    }
+}
