@@ -9,4 +9,4 @@ mod timeline;
 
 pub use boxes::{BoxPlot, Column, Limit};
 pub use chart::{Chart, Series, Style};
-pub use timeline::{Data, Dot, Mark, Panel, Step, Timeline};
+pub use timeline::{Data, Dot, Line, Mark, Panel, Step, Timeline};

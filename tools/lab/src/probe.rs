@@ -7,11 +7,13 @@
 
 mod reordering;
 mod socket;
+mod takeover;
 #[cfg(test)]
 mod tests;
 mod trace;
 
 pub use reordering::Reordering;
+pub use takeover::Takeover;
 pub use trace::{Arrival, Outage, Summary, Trace};
 
 use crate::worker::{Worker, raise_priority, stay_on_this_cpu};

@@ -25,10 +25,6 @@ const QUIET: Duration = Duration::from_secs(3);
 const BEFORE: Duration = Duration::from_millis(300);
 const AFTER: Duration = Duration::from_millis(1500);
 
-/// So many datagrams that arrive one after the other end a takeover: while a third of them is lost,
-/// that does not happen.
-const FLOWING: usize = 50;
-
 /// The measurements, one for each death.
 #[derive(Default)]
 struct Takeovers {
@@ -128,38 +124,12 @@ impl Takeovers {
 impl Way {
     /// Adds a death at that time of a node that worked on this share of the packets.
     fn add(&mut self, trace: &Trace, struck: Instant, share: f64) {
-        let after: Vec<(Instant, bool)> = trace
-            .delays()
-            .filter(|(sent, _)| *sent >= struck)
-            .map(|(sent, delay)| (sent, delay.is_none()))
-            .collect();
-        let Some(takeover) = longest_burst(&after) else {
-            self.took.push(0.0);
-            self.lost.push(0.0);
-            self.later.push(0.0);
-            return;
-        };
-        let lost = |part: &[(Instant, bool)]| part.iter().filter(|(_, is_lost)| *is_lost).count() as f64;
-        let (until, later) = after.split_at(takeover + 1);
-        self.took.push(milliseconds(after[takeover].0 - struck));
-        self.lost.push(lost(until));
-        self.later.push(lost(later));
-        self.of_share.push(lost(until) / until.len() as f64 / share);
+        let takeover = trace.takeover(struck);
+        self.took.push(milliseconds(takeover.length));
+        self.lost.push(takeover.lost as f64);
+        self.later.push(takeover.later as f64);
+        self.of_share.push(takeover.part_lost() / share);
     }
-}
-
-/// Losses that are closer together than [`FLOWING`] are a burst. Gives the place of the last loss of
-/// the burst with most losses: a single one may have another cause.
-fn longest_burst(sent: &[(Instant, bool)]) -> Option<usize> {
-    let mut bursts: Vec<(usize, usize)> = Vec::new();
-    for (place, _) in sent.iter().enumerate().filter(|(_, (_, is_lost))| *is_lost) {
-        match bursts.last_mut() {
-            Some((last, count)) if place - *last <= FLOWING => (*last, *count) = (place, *count + 1),
-            _ => bursts.push((place, 1)),
-        }
-    }
-    // The first of equal ones.
-    bursts.into_iter().rev().max_by_key(|(_, count)| *count).map(|(last, _)| last)
 }
 
 /// Packets that the peer took for replays.
@@ -177,37 +147,15 @@ mod tests {
     use super::*;
     use testudo_lab::probe::Arrival;
 
-    const MS: Duration = Duration::from_millis(1);
-
-    /// A datagram each millisecond, of which these are lost; the node dies at 10 ms.
-    fn way(lost: &[u64], share: f64) -> Way {
-        let zero = Instant::now();
-        let sent: Vec<Instant> = (0..100).map(|n| zero + MS * n).collect();
-        let arrived = (0..100).filter(|n| !lost.contains(n));
-        let arrivals = arrived.map(|number| Arrival { number, at: zero + MS * number as u32 }).collect();
-        let mut way = Way::default();
-        way.add(&Trace::new(MS, sent, arrivals), zero + MS * 10, share);
-        way
-    }
-
     #[test]
     fn the_loss_is_compared_with_the_dead_nodes_share() {
-        // Of the ten from 10 to 19 five are lost. One before the death does not count, and one much
-        // later is not part of the takeover.
-        let way = way(&[3, 11, 13, 15, 17, 19, 90], 0.25);
+        let zero = Instant::now();
+        let sent: Vec<Instant> = (0..100).map(|n| zero + Duration::from_millis(n)).collect();
+        let arrived = (0..100).filter(|n| ![11, 13, 15, 17, 19, 90].contains(n));
+        let arrivals = arrived.map(|number| Arrival { number, at: zero }).collect();
+        let mut way = Way::default();
+        way.add(&Trace::new(INTERVAL, sent, arrivals), zero + Duration::from_millis(10), 0.25);
         assert_eq!((way.lost, way.took, way.of_share), (vec![5.0], vec![9.0], vec![2.0]));
         assert_eq!(way.later, [1.0]);
-    }
-
-    #[test]
-    fn a_loss_before_the_dead_node_has_stopped_is_not_the_takeover() {
-        let way = way(&[12, 80, 82, 84], 0.25);
-        assert_eq!((way.took, way.lost, way.later), (vec![74.0], vec![4.0], vec![0.0]));
-    }
-
-    #[test]
-    fn a_death_without_loss_takes_no_time() {
-        let way = way(&[], 0.3);
-        assert_eq!((way.lost, way.took, way.of_share), (vec![0.0], vec![0.0], vec![]));
     }
 }

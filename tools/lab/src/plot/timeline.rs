@@ -15,6 +15,7 @@ const FOOT: f64 = 62.0;
 const ROW: f64 = 17.0;
 /// Gap between a mark's line and its name, and after the name.
 const GAP: f64 = 6.0;
+const LINE_COLOURS: [&str; 4] = [BLUE, ORANGE, GREEN, BROWN];
 const MARK_COLOURS: [&str; 3] = [ORANGE, BROWN, GREEN];
 /// Height of the strokes for lost events.
 const RUG: f64 = 9.0;
@@ -50,8 +51,19 @@ pub struct Panel {
 pub enum Data {
     /// Rates, in the order of time.
     Steps(Vec<Step>),
+    /// Rates of several subjects.
+    Lines(Vec<Line>),
     /// Single events.
     Dots(Vec<Dot>),
+}
+
+/// The rates of one subject.
+#[derive(Clone, Debug)]
+pub struct Line {
+    /// Its name.
+    pub name: String,
+    /// In the order of time.
+    pub steps: Vec<Step>,
 }
 
 /// A rate.
@@ -117,12 +129,12 @@ impl Panel {
 
     fn draw(&self, svg: &mut Svg, frame: Frame, rows: &Rows) {
         let x = self.x_axis();
-        // Some space above the highest value.
-        let y = Axis::from_zero(self.data.max(&self.x_range) * 1.04, frame.vertical_ends(), 4);
+        let y = Axis::from_zero(self.data.max(&self.x_range) * self.data.room(), frame.vertical_ends(), 4);
         frame.vertical_axis(svg, &y, &self.y_name);
         frame.horizontal_axis(svg, &x, &self.x_name);
         match &self.data {
             Data::Steps(steps) => draw_steps(svg, steps, &x, &y),
+            Data::Lines(lines) => draw_lines(svg, lines, &x, &y, frame),
             Data::Dots(dots) => draw_dots(svg, dots, &x, &y, frame),
         }
         frame.edges(svg);
@@ -131,6 +143,14 @@ impl Panel {
 }
 
 impl Data {
+    /// The height of the axis as a multiple of the largest amount: space above it, and for names.
+    fn room(&self) -> f64 {
+        match self {
+            Self::Lines(_) => 1.2,
+            Self::Steps(_) | Self::Dots(_) => 1.04,
+        }
+    }
+
     /// The largest amount within the range.
     fn max(&self, range: &RangeInclusive<f64>) -> f64 {
         let largest = |points: &mut dyn Iterator<Item = (f64, f64)>| {
@@ -138,12 +158,17 @@ impl Data {
         };
         match self {
             Self::Steps(steps) => largest(&mut steps.iter().map(|step| (step.from, step.amount))),
+            Self::Lines(lines) => {
+                let steps = lines.iter().flat_map(|line| &line.steps);
+                largest(&mut steps.map(|step| (step.from, step.amount)))
+            }
             Self::Dots(dots) => largest(&mut dots.iter().filter_map(|dot| Some((dot.at, dot.amount?)))),
         }
     }
 }
 
-fn draw_steps(svg: &mut Svg, steps: &[Step], x: &Axis, y: &Axis) {
+/// The corners of a line of steps.
+fn corners(steps: &[Step], x: &Axis, y: &Axis) -> Vec<Point> {
     let mut corners = Vec::new();
     for (step, next) in steps.iter().zip(steps.iter().skip(1)) {
         let (from, to) = (x.clamp(step.from), x.clamp(next.from));
@@ -152,11 +177,27 @@ fn draw_steps(svg: &mut Svg, steps: &[Step], x: &Axis, y: &Axis) {
             corners.extend([Point::new(x.place(from), height), Point::new(x.place(to), height)]);
         }
     }
+    corners
+}
+
+fn draw_steps(svg: &mut Svg, steps: &[Step], x: &Axis, y: &Axis) {
+    let corners = corners(steps, x, y);
     let (Some(first), Some(last)) = (corners.first(), corners.last()) else { return };
     let floor = y.place(0.0);
     let area = [&[Point::new(first.x, floor)], &corners[..], &[Point::new(last.x, floor)]].concat();
     svg.area(&area, BLUE);
     svg.polyline(&corners, BLUE);
+}
+
+/// With the names of the lines in their colours at the top.
+fn draw_lines(svg: &mut Svg, lines: &[Line], x: &Axis, y: &Axis, frame: Frame) {
+    let mut left = frame.left + GAP;
+    for (line, colour) in lines.iter().zip(LINE_COLOURS.iter().cycle()) {
+        svg.polyline(&corners(&line.steps, x, y), colour);
+        let face = Face { colour, bold: true, ..TICK };
+        svg.text(Point::new(left, frame.top + ROW), &line.name, Anchor::Start, face);
+        left += width_of(&line.name, face) + 3.0 * GAP;
+    }
 }
 
 /// Arrivals as dots; losses as strokes at the bottom, with their number.
@@ -256,9 +297,28 @@ mod tests {
     }
 
     #[test]
+    fn each_line_has_its_colour_and_its_name() {
+        let line = |name: &str, amounts: [f64; 3]| Line {
+            name: name.into(),
+            steps: (0_u8..).zip(amounts).map(|(from, amount)| Step { from: from.into(), amount }).collect(),
+        };
+        let lines = vec![line("node 1", [1.0, 2.0, 2.0]), line("node 2", [0.0, 1.0, 1.0])];
+        let text = picture(vec![Panel { data: Data::Lines(lines), ..panel(&[]) }]);
+        assert_eq!(text.matches("<polyline").count(), 2);
+        for said in ["node 1", "node 2"] {
+            assert!(text.contains(&format!(">{said}</text>")), "{said}: {text}");
+        }
+        assert!(text.contains(BLUE) && text.contains(ORANGE), "{text}");
+    }
+
+    #[test]
     fn nothing_measured_is_an_empty_plot() {
         let empty = |data| Panel { data, ..panel(&[]) };
-        let text = picture(vec![empty(Data::Steps(Vec::new())), empty(Data::Dots(Vec::new()))]);
+        let text = picture(vec![
+            empty(Data::Steps(Vec::new())),
+            empty(Data::Dots(Vec::new())),
+            empty(Data::Lines(Vec::new())),
+        ]);
         assert!(text.starts_with("<svg ") && text.ends_with("</svg>\n") && !text.contains("NaN"), "{text}");
     }
 }

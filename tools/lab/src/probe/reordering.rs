@@ -118,8 +118,8 @@ mod tests {
                     reordered += 1;
                     extent = extent.max((i - j) as u64);
                 }
-                for n in 1..=i {
-                    runs[n] += u64::from((i - n..i).all(|j| s[j] > s[i]));
+                for (n, run) in runs.iter_mut().enumerate().take(i + 1).skip(1) {
+                    *run += u64::from((i - n..i).all(|j| s[j] > s[i]));
                 }
             }
             (reordered, extent, runs)
