@@ -70,7 +70,7 @@ fn start(name: &str, window: u16, subjects: &[Subject]) -> Result<Bed> {
         cluster: "fence_ms = 300".into(),
         ..BedOptions::default()
     };
-    let bed = Bed::start_with(&Lab::large(name, 2)?, &options, |_, connection| {
+    let bed = Bed::start_with(&Lab::new(name)?, &options, |_, connection| {
         connection.more_child.push(format!("replay_window = {window}"));
     })?;
     subjects.iter().try_for_each(|one| bed.bring_up(one.peer))?;

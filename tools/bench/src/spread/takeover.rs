@@ -56,7 +56,7 @@ pub(super) fn measure(args: &SpreadArgs, progress: &Progress) -> std::result::Re
         ..BedOptions::default()
     };
     let window = args.window;
-    let bed = &mut Bed::start_with(&Lab::large("spread-takeover", 2)?, &options, |_, connection| {
+    let bed = &mut Bed::start_with(&Lab::new("spread-takeover")?, &options, |_, connection| {
         connection.more_child.push(format!("replay_window = {window}"));
     })?;
     bed.bring_up(1)?;

@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Command;
 
 #[test]
-#[ignore = "make test-all: a demo"]
+#[ignore = "make test-all: a combination of what others prove"]
 fn one_tunnel_is_spread_over_more_and_more_nodes() {
     let dir = tempfile::tempdir().unwrap();
     let [report, plot] = ["report.json", "plot.svg"].map(|name| dir.path().join(name));

@@ -1,6 +1,7 @@
 //! The picture: what each node does over time, and every datagram near the kill.
 
 use crate::outcome::{Outcome, Rate, rates};
+use crate::run::INTERVAL;
 use std::time::Duration;
 use testudo_lab::plot::{Data, Dot, Line, Mark, Panel, Step, Timeline};
 use testudo_lab::series::seconds;
@@ -16,9 +17,13 @@ pub(crate) fn draw(outcome: &Outcome) -> Timeline {
     Timeline {
         title: "One tunnel on one node, on two, on all".into(),
         subtitle: format!(
-            "10 000 datagrams/s through one SA, whose packets all nodes share. Node {} is killed: {} of the {} \
+            "{:.0} datagrams/s through one SA, whose packets all nodes share. Node {} is killed: {} of the {} \
              datagrams of {:.1} ms are lost in one direction.",
-            outcome.victim, takeover.lost, takeover.sent, back
+            2.0 / INTERVAL.as_secs_f64(),
+            outcome.victim,
+            takeover.lost,
+            takeover.sent,
+            back
         ),
         panels: vec![
             over_time(outcome, "packets of the tunnel, thousand/s", |rate| rate.packets_per_s / 1e3),

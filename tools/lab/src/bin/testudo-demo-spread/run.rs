@@ -12,7 +12,7 @@ use testudo_lab::topology::{Family, Side};
 use testudo_lab::{Error, Result, wait_until};
 
 /// Time between two datagrams in each direction.
-const INTERVAL: Duration = Duration::from_micros(200);
+pub(crate) const INTERVAL: Duration = Duration::from_micros(400);
 /// Time between two readings of what the nodes have done.
 const SAMPLING: Duration = Duration::from_millis(250);
 /// For shards to come to a node.
