@@ -18,7 +18,7 @@ use testudo_lab::{Lab, Result};
 use testudo_terminal::progress::Progress;
 
 /// Time between two datagrams of the stream whose order is measured.
-const INTERVAL: Duration = Duration::from_micros(100);
+const INTERVAL: Duration = Duration::from_micros(200);
 /// TCP streams at the same time.
 const STREAMS: [u32; 2] = [1, 16];
 

@@ -17,7 +17,7 @@ use testudo_lab::{Lab, Result};
 use testudo_terminal::progress::Progress;
 
 const NODES: u8 = 3;
-const INTERVAL: Duration = Duration::from_micros(200);
+const INTERVAL: Duration = Duration::from_micros(400);
 /// Before a failure the nodes hear each other for this long: a node that has just started sends its
 /// first heartbeats late, and gets more time.
 const QUIET: Duration = Duration::from_secs(3);
@@ -32,6 +32,7 @@ struct Takeovers {
     detection: Vec<f64>,
     doubled: Vec<f64>,
     replayed: Vec<f64>,
+    fenced: Vec<f64>,
     tunnels: Vec<f64>,
 }
 
@@ -73,6 +74,7 @@ impl Takeovers {
     fn repeat(&mut self, bed: &mut Bed, victim: u8) -> Result<()> {
         bed.await_balance()?;
         let (tunnel, replayed) = (bed.tunnel_spi(1)?, replayed(bed)?);
+        let fenced = fenced(bed, victim)?;
         sleep(QUIET);
         let (client, host) = (&bed.cluster.client, &bed.cluster.hosts[0]);
         let probes = [
@@ -92,6 +94,7 @@ impl Takeovers {
         }
         self.doubled.push(doubled as f64);
         self.replayed.push((self::replayed(bed)? - replayed) as f64);
+        self.fenced.push((self::fenced(bed, victim)? - fenced) as f64);
         self.detection.extend(bed.detection(victim, day)?.map(milliseconds));
         let kept = bed.tunnel_spi(1)? == tunnel && bed.carries(1)?;
         self.tunnels.push(if kept { 0.0 } else { 1.0 });
@@ -116,6 +119,7 @@ impl Takeovers {
         let none = Aim::none_above(0.0);
         rows.push(Row::new("datagrams doubled", "datagrams", self.doubled).aim(none));
         rows.push(Row::new("numbers that the peer got twice", "packets", self.replayed).aim(none));
+        rows.push(Row::new("dropped by shut fences of the others", "packets", self.fenced));
         rows.push(Row::new("tunnels lost", "tunnels", self.tunnels).aim(none));
         rows
     }
@@ -136,6 +140,14 @@ impl Way {
 fn replayed(bed: &Bed) -> Result<u64> {
     let drops = bed.peers[0].drops()?.unwrap_or_default();
     Ok(drops.get("replayed").copied().unwrap_or_default())
+}
+
+/// Packets that the nodes beside this one have dropped because their fences were shut: the machine
+/// was too busy for them to hear each other in time.
+fn fenced(bed: &Bed, victim: u8) -> Result<u64> {
+    let others = (1..).zip(&bed.nodes).filter(|(node, _)| *node != victim);
+    let drops = others.map(|(_, node)| node.drops()).collect::<Result<Vec<_>>>()?;
+    Ok(drops.iter().flat_map(|drops| ["fenced", "fenced_late"].map(|name| drops.get(name))).flatten().sum())
 }
 
 fn milliseconds(time: Duration) -> f64 {
