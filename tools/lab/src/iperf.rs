@@ -1,12 +1,15 @@
 //! TCP throughput by iperf3.
 
 use crate::process::Process;
-use crate::{Error, Namespace, Result};
+use crate::{Error, Namespace, Result, wait_until};
 use serde::Deserialize;
 use std::net::IpAddr;
 use std::time::Duration;
 
 const START_LIMIT: Duration = Duration::from_secs(60);
+const BUSY_LIMIT: Duration = Duration::from_secs(60);
+/// What a client says if the server still has another one.
+const BUSY: &str = "the server is busy running a test";
 
 /// A running `iperf3 --server`.
 #[derive(Debug)]
@@ -47,7 +50,8 @@ pub struct Throughput {
 }
 
 impl Throughput {
-    /// Runs one client for `length`, with that many TCP streams.
+    /// Runs one client for `length`, with that many TCP streams. Waits for the server if that has
+    /// not seen the end of an earlier test yet.
     pub fn run(
         client: &Namespace,
         server: IpAddr,
@@ -55,14 +59,29 @@ impl Throughput {
         length: Duration,
         streams: u32,
     ) -> Result<Self> {
+        wait_until("a free iperf3 server", BUSY_LIMIT, || {
+            match parse(&Self::report(client, server, direction, length, streams)?) {
+                Err(error) if error.to_string().contains(BUSY) => Ok(Err(error.to_string())),
+                done => done.map(Ok),
+            }
+        })
+    }
+
+    /// iperf3's report of one run.
+    fn report(
+        client: &Namespace,
+        server: IpAddr,
+        direction: Direction,
+        length: Duration,
+        streams: u32,
+    ) -> Result<String> {
         let (time, streams) = (length.as_secs().max(1).to_string(), streams.to_string());
         let mut cmd = client.cmd("iperf3").args(["--json", "--connect-timeout", "5000", "--client"]);
         cmd = cmd.arg(server.to_string()).args(["--time", &time, "--parallel", &streams]);
         if direction == Direction::Down {
             cmd = cmd.arg("--reverse");
         }
-        let done = cmd.limit(length + Duration::from_secs(20)).run_any()?;
-        parse(&done.stdout)
+        Ok(cmd.limit(length + Duration::from_secs(20)).run_any()?.stdout)
     }
 
     /// Gigabits per second of payload.
@@ -145,5 +164,7 @@ mod tests {
         let output = r#"{"start": {}, "end": {}, "error": "unable to connect to server"}"#;
         let error = parse(output).unwrap_err().to_string();
         assert!(error.contains("unable to connect to server"), "{error}");
+        let busy = r#"{"error": "the server is busy running a test. try again later"}"#;
+        assert!(parse(busy).unwrap_err().to_string().contains(BUSY));
     }
 }
