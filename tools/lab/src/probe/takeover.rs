@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 /// So many datagrams that arrive one after the other end a takeover: while a part of them is lost,
 /// that does not happen.
 const FLOWING: usize = 50;
+/// A dead process stops within this time. What is lost later has other causes.
+const STOPS: Duration = Duration::from_secs(1);
 
 /// The losses that follow the death of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,7 +19,7 @@ pub struct Takeover {
     pub sent: u64,
     /// Those of them that were lost.
     pub lost: u64,
-    /// Datagrams lost afterwards.
+    /// Datagrams lost afterwards, for whatever reason.
     pub later: u64,
 }
 
@@ -36,8 +38,11 @@ impl Trace {
             .filter(|(sent, _)| *sent >= death)
             .map(|(sent, delay)| (sent, delay.is_none()))
             .collect();
-        let Some(last) = longest_burst(&after) else { return Takeover::default() };
         let lost = |part: &[(Instant, bool)]| part.iter().filter(|(_, is_lost)| *is_lost).count() as u64;
+        let is_early = |first: usize| after[first].0 - death < STOPS;
+        let Some(last) = longest_burst(&after, is_early) else {
+            return Takeover { later: lost(&after), ..Takeover::default() };
+        };
         let (until, later) = after.split_at(last + 1);
         Takeover {
             length: after[last].0 - death,
@@ -49,17 +54,26 @@ impl Trace {
 }
 
 /// Losses that are closer together than [`FLOWING`] are a burst. Gives the place of the last loss of
-/// the burst with most losses: a single one may have another cause.
-fn longest_burst(sent: &[(Instant, bool)]) -> Option<usize> {
-    let mut bursts: Vec<(usize, usize)> = Vec::new();
+/// the burst with most losses among those that begin at such a place: a single one may have another
+/// cause.
+fn longest_burst(sent: &[(Instant, bool)], begins: impl Fn(usize) -> bool) -> Option<usize> {
+    struct Burst {
+        first: usize,
+        last: usize,
+        count: usize,
+    }
+    let mut bursts: Vec<Burst> = Vec::new();
     for (place, _) in sent.iter().enumerate().filter(|(_, (_, is_lost))| *is_lost) {
         match bursts.last_mut() {
-            Some((last, count)) if place - *last <= FLOWING => (*last, *count) = (place, *count + 1),
-            _ => bursts.push((place, 1)),
+            Some(burst) if place - burst.last <= FLOWING => {
+                (burst.last, burst.count) = (place, burst.count + 1);
+            }
+            _ => bursts.push(Burst { first: place, last: place, count: 1 }),
         }
     }
     // The first of equal ones.
-    bursts.into_iter().rev().max_by_key(|(_, count)| *count).map(|(last, _)| last)
+    let early = bursts.into_iter().filter(|burst| begins(burst.first)).rev();
+    early.max_by_key(|burst| burst.count).map(|burst| burst.last)
 }
 
 #[cfg(test)]
@@ -90,6 +104,17 @@ mod tests {
     #[test]
     fn a_loss_before_the_dead_node_has_stopped_is_not_the_takeover() {
         assert_eq!(takeover(&[12, 80, 82, 84]), Takeover { length: MS * 74, sent: 75, lost: 4, later: 0 });
+    }
+
+    #[test]
+    fn losses_long_after_the_death_have_other_causes() {
+        let zero = Instant::now();
+        let sent: Vec<Instant> = (0..3000).map(|n| zero + MS * n).collect();
+        let is_lost = |n: &u64| [5, 7].contains(n) || (2000..2100).contains(n);
+        let arrived = (0..3000).filter(|n| !is_lost(n));
+        let arrivals = arrived.map(|number| Arrival { number, at: zero }).collect();
+        let found = Trace::new(MS, sent, arrivals).takeover(zero);
+        assert_eq!(found, Takeover { length: MS * 7, sent: 8, lost: 2, later: 100 });
     }
 
     #[test]

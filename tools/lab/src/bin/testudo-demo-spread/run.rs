@@ -43,8 +43,11 @@ pub(crate) fn run(bed: &mut Bed, length: Duration, progress: &mut Progress) -> R
         let name = if nodes == 1 { "one node".to_owned() } else { format!("{nodes} nodes") };
         stages.push(stage(bed, name, (1..=nodes).collect(), length, &mut samples, progress)?);
     }
-    // The one that speaks IKE for the tunnel: nothing worse can happen to it.
-    let victim = bed.owner(1)?;
+    // Nothing worse can happen to the tunnel.
+    let victim = progress.step("which node speaks IKE for it", || {
+        let victim = bed.owner(1)?;
+        Ok(Done::saying(victim, format!("node {victim}")))
+    })?;
     let (kill, day) = (Instant::now(), SystemTime::now());
     bed.strike(victim, Failure::Testudod)?;
     let left: Vec<u8> = (1..=all).filter(|node| *node != victim).collect();
