@@ -16,6 +16,7 @@
 mod agreement;
 mod error;
 mod roll;
+mod rule;
 mod session;
 mod shared;
 mod thread;
@@ -32,6 +33,7 @@ use std::time::Duration;
 use thread::Thread;
 use witness::Watch;
 
+pub use rule::Electorate;
 pub use testudo_corosync::{Error, Libraries};
 
 /// How long the end waits for corosync's libraries. They block if the daemon is stopped.
@@ -47,12 +49,12 @@ pub struct Corosync {
 impl Corosync {
     /// Starts the thread, which connects by these libraries to the corosync of the calling thread's
     /// network namespace. `node` is the number that corosync has to have as its `nodeid`, in a
-    /// cluster of `nodes`; `group` names the cluster among those that share the corosync. `begin`
-    /// is called first on the new thread: to set its priority, say.
+    /// cluster of this `electorate`; `group` names the cluster among those that share the corosync.
+    /// `begin` is called first on the new thread: to set its priority, say.
     pub fn start(
         libraries: Libraries,
         node: NodeId,
-        nodes: usize,
+        electorate: Electorate,
         group: &str,
         begin: impl FnOnce() + Send + 'static,
     ) -> io::Result<Self> {
@@ -69,7 +71,7 @@ impl Corosync {
             shared: Arc::clone(&shared),
             libraries,
             node,
-            nodes,
+            electorate,
             group: group.to_owned(),
             witness: Watch::default(),
         };
@@ -90,6 +92,11 @@ impl Corosync {
     /// check, one a second. `None` if corosync has no witness, or is not running.
     pub fn witness(&self) -> Option<bool> {
         self.shared.witness()
+    }
+
+    /// What in corosync.conf does not fit the rule of quorum, as of the last check.
+    pub fn misfit(&self) -> Option<String> {
+        self.shared.misfit()
     }
 
     /// A descriptor that is readable from the moment when there is an event, or room again after

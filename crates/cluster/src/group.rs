@@ -38,7 +38,7 @@ mod view_change;
 mod views;
 mod vitals;
 
-pub use config::{ClusterKey, GroupConfig, NoQuorum, SuspicionConfig};
+pub use config::{ClusterKey, GroupConfig, NoQuorum, QuorumRule, SuspicionConfig};
 pub use durable::{Begun, Durable};
 pub use outbox::Ticket;
 pub use output::{GroupOutput, ViewStart};
@@ -295,7 +295,8 @@ impl Group {
         let Some(running) = self.views.recorded_mut() else { return };
         running.settle(&mut self.core);
         let stability = &running.stability;
-        let granted = self.leases.grant(self.core.config.majority(), |count| stability.holders(count));
+        let needed = self.core.config.lease_holders(running.view.members.len());
+        let granted = self.leases.grant(needed, |count| stability.holders(count));
         if stability.has_begun_everywhere() {
             self.views.history.begun_everywhere();
         }

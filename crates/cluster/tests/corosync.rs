@@ -6,8 +6,9 @@
 use std::collections::BTreeSet;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
-use testudo_cluster::corosync::{Corosync, Libraries};
+use testudo_cluster::corosync::{Corosync, Electorate, Libraries};
 use testudo_cluster::engine::{Engine, EngineEvent, View};
+use testudo_cluster::group::QuorumRule;
 use testudo_cluster::node::NodeId;
 use testudo_lab::cluster::{self, Cluster, Cut, Net};
 use testudo_lab::corosync::{Corosync as Daemon, Ring, Timers};
@@ -63,7 +64,13 @@ impl Member {
 
 /// An engine of a cluster of three.
 fn start(node: u8, group: &str, begin: impl FnOnce() + Send + 'static) -> std::io::Result<Corosync> {
-    Corosync::start(Libraries::load().unwrap(), number(node), 3, group, begin)
+    Corosync::start(
+        Libraries::load().unwrap(),
+        number(node),
+        Electorate { nodes: 3, rule: QuorumRule::Majority },
+        group,
+        begin,
+    )
 }
 
 fn number(node: u8) -> NodeId {

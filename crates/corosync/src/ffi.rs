@@ -26,6 +26,12 @@ pub(crate) const CPG_MAX_NAME_LENGTH: usize = 128;
 pub(crate) const QUORUM_MODEL_V1: c_uint = 1;
 /// `QUORUM_SET`: corosync has a provider of quorum.
 pub(crate) const QUORUM_SET: u32 = 1;
+/// `VOTEQUORUM_INFO_WAIT_FOR_ALL`
+pub(crate) const INFO_WAIT_FOR_ALL: c_uint = 4;
+/// `VOTEQUORUM_INFO_LAST_MAN_STANDING`
+pub(crate) const INFO_LAST_MAN_STANDING: c_uint = 8;
+/// `VOTEQUORUM_INFO_AUTO_TIE_BREAKER`
+pub(crate) const INFO_AUTO_TIE_BREAKER: c_uint = 16;
 /// `VOTEQUORUM_INFO_QDEVICE_CAST_VOTE`
 pub(crate) const INFO_QDEVICE_CAST_VOTE: c_uint = 256;
 /// `VOTEQUORUM_QDEVICE_MAX_NAME_LEN`

@@ -39,4 +39,4 @@ pub use error::{Error, Status};
 pub use ffi::RingId;
 pub use library::Libraries;
 pub use quorum::{Quorum, QuorumEvent};
-pub use votes::{VoteInfo, Votes};
+pub use votes::{VoteInfo, VoteOptions, Votes};

@@ -25,6 +25,19 @@ pub struct VoteInfo {
     pub device_votes: u32,
     /// Whether the device casts them.
     pub device_casts: bool,
+    /// The options of corosync.conf that change how votes are counted.
+    pub options: VoteOptions,
+}
+
+/// Options of votequorum(5).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VoteOptions {
+    /// `wait_for_all`: nothing is quorate before all nodes have been there at once.
+    pub wait_for_all: bool,
+    /// `last_man_standing`: nodes that are gone do not count any more after a while.
+    pub last_man_standing: bool,
+    /// `auto_tie_breaker`: of two halves one is quorate.
+    pub auto_tie_breaker: bool,
 }
 
 impl Votes {
@@ -62,6 +75,11 @@ impl From<RawVoteInfo> for VoteInfo {
             highest_expected: raw.highest_expected,
             device_votes: raw.qdevice_votes,
             device_casts: raw.flags & ffi::INFO_QDEVICE_CAST_VOTE != 0,
+            options: VoteOptions {
+                wait_for_all: raw.flags & ffi::INFO_WAIT_FOR_ALL != 0,
+                last_man_standing: raw.flags & ffi::INFO_LAST_MAN_STANDING != 0,
+                auto_tie_breaker: raw.flags & ffi::INFO_AUTO_TIE_BREAKER != 0,
+            },
         }
     }
 }
@@ -71,13 +89,30 @@ mod tests {
     use super::*;
 
     #[test]
+    fn each_option_is_a_flag_of_its_own() {
+        let options = |flags| VoteInfo::from(RawVoteInfo { flags, ..RawVoteInfo::EMPTY }).options;
+        let set = |wait_for_all, last_man_standing, auto_tie_breaker| VoteOptions {
+            wait_for_all,
+            last_man_standing,
+            auto_tie_breaker,
+        };
+        assert_eq!(options(2 | 64 | 128 | 256), VoteOptions::default());
+        assert_eq!(options(2 | 4), set(true, false, false));
+        assert_eq!(options(2 | 8), set(false, true, false));
+        assert_eq!(options(2 | 16), set(false, false, true));
+        assert_eq!(options(4 | 8 | 16), set(true, true, true));
+    }
+
+    #[test]
     fn a_device_casts_its_vote_whatever_other_flags_there_are() {
         let info = |flags| {
             let raw =
                 RawVoteInfo { quorum: 2, highest_expected: 3, qdevice_votes: 1, flags, ..RawVoteInfo::EMPTY };
             VoteInfo::from(raw)
         };
-        let without = VoteInfo { quorum: 2, highest_expected: 3, device_votes: 1, device_casts: false };
+        let options = VoteOptions::default();
+        let without =
+            VoteInfo { quorum: 2, highest_expected: 3, device_votes: 1, device_casts: false, options };
         // Quorate; with a device that is registered, and alive.
         for flags in [0, 2, 2 | 64, 2 | 64 | 128] {
             assert_eq!(info(flags), without, "{flags}");

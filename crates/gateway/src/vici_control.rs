@@ -401,7 +401,8 @@ impl Control for Gateway {
     fn cluster(&self) -> Option<ClusterReport> {
         let Ike::Member(member) = &self.endpoint else { return None };
         let witness = self.node.as_ref().and_then(Node::witness);
-        let mut report = report(&member.status(), witness, self.now);
+        let misfit = self.node.as_ref().and_then(Node::misfit);
+        let mut report = report(&member.status(), witness, misfit, self.now);
         report.counters.push(("rows_missed".into(), self.data.rows_missed()));
         Some(report)
     }

@@ -77,6 +77,8 @@ plants! {
     CommandsMissed = "commands-missed",
     /// A fresh node counts a bulk transfer as received when its position in the order has come.
     RestNotAwaited = "rest-not-awaited",
+    /// The last nodes go on wherever the engine calls them quorate.
+    VotesNotCounted = "votes-not-counted",
     /// A peer that connects again to one node keeps its IKE SAs on others.
     OlderStay = "older-stay",
 }

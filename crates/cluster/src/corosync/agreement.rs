@@ -14,13 +14,15 @@
 //!
 //! A process that stands still is put out by the [`Roll`], at one position for all: an epoch ends
 //! there, and the process does not count in the next ones. The remaining processes are quorate only
-//! if they are more than half of all nodes, whatever corosync says: its daemons vote, including the
-//! one beside the process that stands still.
+//! if they are more than half of all nodes (or of the group, see `is_enough`), whatever corosync
+//! says: its daemons vote, including the one beside the process that stands still.
 
 use super::error::{Error, Result};
 use super::roll::Roll;
+use super::rule::Electorate;
 use super::wire::{Process, Ready, Ring, Standing};
 use crate::engine::{EngineEvent, RingId, View};
+use crate::group::QuorumRule;
 use crate::node::NodeId;
 use std::collections::BTreeMap;
 use std::mem;
@@ -32,8 +34,7 @@ const GENERATION_BITS: u32 = 24;
 #[derive(Debug)]
 pub(super) struct Agreement {
     me: Process,
-    /// Number of configured nodes.
-    nodes: usize,
+    electorate: Electorate,
     /// Number of the next epoch that this process opens.
     serial: u64,
     /// The processes of the group, sorted; empty until this one has joined.
@@ -65,12 +66,12 @@ struct Epoch {
 }
 
 impl Agreement {
-    /// The state of a process that has not joined yet, in a cluster of `nodes` nodes. Two
+    /// The state of a process that has not joined yet, in a cluster of this electorate. Two
     /// connections of a node must not have equal or close values of `serial`.
-    pub(super) fn new(me: Process, nodes: usize, serial: u64) -> Self {
+    pub(super) fn new(me: Process, electorate: Electorate, serial: u64) -> Self {
         Self {
             me,
-            nodes,
+            electorate,
             serial,
             members: Vec::new(),
             roll: Roll::default(),
@@ -208,9 +209,17 @@ impl Agreement {
     }
 
     /// Without the processes that stand still, and may wake up at any time, there must be more than
-    /// half.
+    /// half. Where the last node may go on alone, that is half of the group, with its first process
+    /// if it is exactly half; then the members vote.
     fn is_enough(&self) -> bool {
-        self.roll.is_complete() || self.present().count() * 2 > self.nodes
+        let (here, all) = (self.present().count() * 2, self.members.len());
+        self.roll.is_complete()
+            || match self.electorate.rule {
+                QuorumRule::Majority => here > self.electorate.nodes,
+                QuorumRule::LastManStanding => {
+                    here > all || here == all && self.present().next() == self.members.first().copied()
+                }
+            }
     }
 
     fn promise(&mut self, ring: Ring) {
@@ -257,7 +266,7 @@ impl Agreement {
         let Some(members) = self.numbers().filter(|_| complete) else { return };
         // A view of no more than half of the nodes may be quorate by a vote that another one had
         // before: the host must know of that.
-        if mem::take(&mut self.untold) && members.len() * 2 <= self.nodes {
+        if mem::take(&mut self.untold) && members.len() * 2 <= self.electorate.nodes {
             self.tell_lost(ring, members.clone());
         }
         let last = self.epoch.ready.values().map(|ready| ready.generation).max().unwrap_or(0);

@@ -82,23 +82,9 @@ impl Session {
         dispatch(queue, || self.quorum.dispatch())
     }
 
-    /// True if no other ring can be quorate beside one of this many daemons that corosync calls
-    /// quorate.
-    pub(super) fn is_the_only_one(&self, daemons: u32) -> Result<bool> {
-        let info = self.info().map_err(Error::call("ask corosync for its votes"))?;
-        Ok(is_majority(info.quorum, info.highest_expected, daemons))
-    }
-
-    /// Whether corosync's quorum device, the witness, gives this node its vote. `None` if none is
-    /// configured, or its vote is not known.
-    pub(super) fn witness(&self) -> Option<bool> {
-        let info = self.info().ok()?;
-        (info.device_votes > 0).then_some(info.device_casts)
-    }
-
     /// Votequorum's data about this node.
-    fn info(&self) -> std::result::Result<VoteInfo, CallError> {
-        self.votes.info(self.me.node)
+    pub(super) fn votes(&self) -> Result<VoteInfo> {
+        self.votes.info(self.me.node).map_err(Error::call("ask corosync for its votes"))
     }
 
     /// Multicasts in agreed order.
@@ -139,13 +125,6 @@ impl From<QuorumEvent> for Notification {
     }
 }
 
-/// With `two_node: 1` one vote of two is a quorum, and each half of a divided cluster has it. A
-/// node that sees both daemons is alone in that all the same.
-fn is_majority(quorum: u32, votes: u32, daemons: u32) -> bool {
-    let votes = u64::from(votes);
-    u64::from(quorum) * 2 > votes || u64::from(daemons) * 2 > votes
-}
-
 fn dispatch<E: Into<Notification>>(
     queue: &mut VecDeque<Notification>,
     next: impl Fn() -> std::result::Result<Option<E>, CallError>,
@@ -158,18 +137,4 @@ fn dispatch<E: Into<Notification>>(
         }
     }
     Ok(true)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn one_vote_of_two_is_no_majority_whatever_corosync_calls_it() {
-        assert!(is_majority(2, 3, 2) && is_majority(2, 2, 2) && is_majority(3, 4, 3));
-        assert!(is_majority(2, 3, 1), "one daemon, and the vote of a device");
-        assert!(!is_majority(1, 2, 1), "two_node");
-        assert!(is_majority(1, 2, 2), "two_node, with both there");
-        assert!(is_majority(1, 1, 1), "a cluster of one");
-    }
 }

@@ -47,6 +47,8 @@ struct Queues {
     ended: bool,
     /// Whether the witness votes, if there is one.
     witness: Option<bool>,
+    /// What does not fit in corosync.conf.
+    misfit: Option<String>,
 }
 
 impl Shared {
@@ -64,6 +66,7 @@ impl Shared {
             stop: false,
             ended: false,
             witness: None,
+            misfit: None,
         };
         Ok(Self { queues: Mutex::new(queues), ended: Condvar::new(), wake_host, wake_thread })
     }
@@ -127,6 +130,10 @@ impl Shared {
         self.lock().witness
     }
 
+    pub(super) fn misfit(&self) -> Option<String> {
+        self.lock().misfit.clone()
+    }
+
     /// Asks the thread to end. Returns true if it has ended within this time.
     pub(super) fn stop(&self, within: Duration) -> bool {
         let mut queues = self.lock();
@@ -181,6 +188,14 @@ impl Shared {
 
     pub(super) fn set_witness(&self, witness: Option<bool>) {
         self.lock().witness = witness;
+    }
+
+    /// True if that is new, and not `None`.
+    pub(super) fn set_misfit(&self, misfit: Option<String>) -> bool {
+        let mut queues = self.lock();
+        let is_new = misfit.is_some() && queues.misfit != misfit;
+        queues.misfit = misfit;
+        is_new
     }
 
     /// True once after each [`Self::rejoin`].

@@ -3,6 +3,7 @@
 use super::agreement::Agreement;
 use super::error::{Error, Result};
 use super::roll;
+use super::rule::Electorate;
 use super::session::{Notification, Sent, Session};
 use super::shared::Shared;
 use super::wire::{self, Incoming, Standing};
@@ -15,7 +16,7 @@ use std::collections::VecDeque;
 use std::mem::discriminant;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use testudo_corosync::Libraries;
+use testudo_corosync::{Libraries, VoteOptions};
 
 pub(super) const WAKE: Token = Token(0);
 const SESSION: [Token; 2] = [Token(1), Token(2)];
@@ -37,7 +38,7 @@ pub(super) struct Thread {
     pub(super) shared: Arc<Shared>,
     pub(super) libraries: Libraries,
     pub(super) node: NodeId,
-    pub(super) nodes: usize,
+    pub(super) electorate: Electorate,
     pub(super) group: String,
     pub(super) witness: Watch,
 }
@@ -45,6 +46,7 @@ pub(super) struct Thread {
 /// A session and the state that belongs to it.
 struct Connected {
     session: Session,
+    electorate: Electorate,
     /// Notifications that have not been digested, in order.
     notifications: VecDeque<Notification>,
     agreement: Agreement,
@@ -133,9 +135,10 @@ impl Thread {
         // In nanoseconds: no connection begins soon enough, or opens epochs fast enough, to reach
         // the numbers of the one before.
         let serial = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
-        let agreement = Agreement::new(session.me, self.nodes, serial);
+        let agreement = Agreement::new(session.me, self.electorate, serial);
         Ok(Connected {
             session,
+            electorate: self.electorate,
             notifications: VecDeque::new(),
             agreement,
             announcements: Vec::new(),
@@ -206,11 +209,22 @@ impl Thread {
         };
         // Corosync answers no question while very many messages wait to be sent.
         if then == Next::Idle && self.witness.is_due() {
-            let votes = connected.session.witness();
-            self.shared.set_witness(votes);
-            self.shared.tell(self.witness.looked(votes).map(|line| EngineEvent::Notice(line.to_owned())));
+            self.look(&connected.session);
         }
         Ok(then)
+    }
+
+    /// Checks the witness's vote, and whether corosync.conf fits testudo.toml.
+    fn look(&mut self, session: &Session) {
+        let info = session.votes().ok();
+        let device = info.filter(|info| info.device_votes > 0).map(|info| info.device_casts);
+        self.shared.set_witness(device);
+        self.shared.tell(self.witness.looked(device).map(|line| EngineEvent::Notice(line.to_owned())));
+        let Some(info) = info else { return };
+        let misfit = self.electorate.misfit(info.options);
+        if self.shared.set_misfit(misfit.clone()) {
+            self.shared.tell(misfit.map(EngineEvent::Notice));
+        }
     }
 
     /// Sends waiting messages.
@@ -240,11 +254,8 @@ impl Connected {
                 Notification::Members(members) => self.agreement.members(members)?,
                 Notification::Ring(ring) => self.agreement.ring(ring),
                 Notification::Quorum(ring, quorate, daemons) => {
-                    let only = !quorate || self.session.is_the_only_one(daemons)?;
-                    self.agreement.quorum(ring, quorate && only);
-                    if !only && !std::mem::replace(&mut self.noticed, true) {
-                        self.notices.push(EngineEvent::Notice(TWO_NODE.to_owned()));
-                    }
+                    let counts = quorate && self.counts(daemons)?;
+                    self.agreement.quorum(ring, counts);
                 }
                 Notification::Message(from, Incoming::Message(bytes)) => self.agreement.message(from, bytes),
                 Notification::Message(from, Incoming::Standing(standing)) => {
@@ -263,6 +274,18 @@ impl Connected {
             self.announce(standing);
         }
         Ok(())
+    }
+
+    /// Whether a ring of this many daemons, which corosync calls quorate, is the only one.
+    fn counts(&mut self, daemons: u32) -> Result<bool> {
+        let info = self.session.votes()?;
+        let counts = self.electorate.trusts(&info, daemons);
+        let VoteOptions { last_man_standing, auto_tie_breaker, .. } = info.options;
+        let is_two_node = !(counts || last_man_standing || auto_tie_breaker);
+        if is_two_node && !std::mem::replace(&mut self.noticed, true) {
+            self.notices.push(EngineEvent::Notice(TWO_NODE.to_owned()));
+        }
+        Ok(counts)
     }
 
     fn announce(&mut self, standing: Standing) {

@@ -1,6 +1,7 @@
 //! The settings of a group.
 
 use crate::node::NodeId;
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use zeroize::Zeroizing;
 
@@ -41,6 +42,27 @@ pub enum NoQuorum {
     Stop,
 }
 
+/// Which nodes may go on without the others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum QuorumRule {
+    /// More than half of the configured nodes.
+    #[default]
+    Majority,
+    /// More than half of the nodes that were left last, or half of them with the lowest: down to
+    /// one node.
+    LastManStanding,
+}
+
+impl QuorumRule {
+    /// Its name in testudo.toml.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Majority => "majority",
+            Self::LastManStanding => "last_man_standing",
+        }
+    }
+}
+
 /// When a silent node becomes a suspect: after the mean time between its heartbeats and a multiple
 /// of the mean deviation, within bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +101,8 @@ pub struct GroupConfig {
     pub suspicion: SuspicionConfig,
     /// What to do without a quorum.
     pub no_quorum: NoQuorum,
+    /// Which nodes may go on without the others. It is the same on all nodes.
+    pub quorum: QuorumRule,
     /// How long the members of a view in which none holds the latest state wait for a node that may
     /// hold it. Then they begin with nothing. It is shorter than peers wait, and long enough for
     /// hosts that start together.
@@ -107,6 +131,7 @@ impl GroupConfig {
             fence: Duration::from_millis(50),
             suspicion: SuspicionConfig::default(),
             no_quorum: NoQuorum::default(),
+            quorum: QuorumRule::default(),
             patience: Duration::from_secs(30),
             speaks: Self::NEWEST,
         }
@@ -115,5 +140,14 @@ impl GroupConfig {
     /// The smallest number of configured nodes of which any two sets have a node in common.
     pub(super) fn majority(&self) -> usize {
         self.nodes.len() / 2 + 1
+    }
+
+    /// How many of a view's members must hold a request for a sender ID, so that each later view
+    /// knows of it. Where views are counted by the view before, that is all of them.
+    pub(super) fn lease_holders(&self, members: usize) -> usize {
+        match self.quorum {
+            QuorumRule::Majority => self.majority(),
+            QuorumRule::LastManStanding => members,
+        }
     }
 }

@@ -16,7 +16,7 @@ use super::views::history::History;
 use super::views::{Stage, Views};
 use super::vitals::Vitals;
 use super::vitals::peers::{Peers, promise};
-use super::{GroupOutput, NoQuorum};
+use super::{GroupOutput, NoQuorum, QuorumRule};
 use crate::node::NodeId;
 use testudo_ike::output::{LogLevel, Time};
 
@@ -44,14 +44,22 @@ impl Fence {
     /// How many members, this node included, must have heard it, so that every quorate view without
     /// this node has one of them. That is a majority of all configured nodes; in a smaller view,
     /// which an engine may call quorate after others have left, all members.
-    fn needed(core: &Core, members: usize) -> usize {
-        (members / 2 + 1).max(core.config.majority().min(members))
+    ///
+    /// Where views are counted by the view before, any view after a formed one has half of its
+    /// nodes. Beside a view that has not formed yet, another may go on from the view before, with
+    /// any one of its nodes.
+    fn needed(core: &Core, views: &Views, members: usize) -> usize {
+        match core.config.quorum {
+            QuorumRule::Majority => (members / 2 + 1).max(core.config.majority().min(members)),
+            QuorumRule::LastManStanding if views.is_formed() => members / 2 + 1,
+            QuorumRule::LastManStanding => members,
+        }
     }
 
     /// Extends the deadline as far as it is proven.
     pub(super) fn prove(&mut self, core: &mut Core, views: &Views, peers: &Peers) {
-        let Some(view) = views.view().filter(|view| view.quorate) else { return };
-        let others = Self::needed(core, view.members.len()) - 1;
+        let Some(view) = views.view().filter(|view| view.quorate && views.may_go_on(core)) else { return };
+        let others = Self::needed(core, views, view.members.len()) - 1;
         let proven = peers.proven(&view.members, others);
         // What was heard before the others went on proves nothing any more. If they have not gone
         // on, they hear more of this node.
@@ -118,7 +126,9 @@ impl Fence {
         let has_begun = views.history.held().epoch > 0;
         let is_alone = match &views.stage {
             Stage::Running(running) => running.view.members.len() == 1,
-            Stage::Forming(exchange) if !exchange.waits() => exchange.view.members.len() == 1 && has_begun,
+            Stage::Forming(exchange) if !exchange.waits() => {
+                exchange.view.members.len() == 1 && has_begun && views.may_go_on(core)
+            }
             Stage::Forming(_) | Stage::Minority(_) | Stage::Down => {
                 // A node that has lost its engine, and not its network, hears that the others are a
                 // quorum. They may take its shards.

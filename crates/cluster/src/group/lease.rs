@@ -2,8 +2,9 @@
 //! of invariant 1, that no (key, IV) pair is used twice.
 //!
 //! A node writes an incarnation to its disk, then asks for it in the total order. The incarnation
-//! is granted when a majority of the configured nodes hold that message. Any later majority has one
-//! of these nodes, and the exchange of its view makes the highest incarnation known.
+//! is granted when a majority of the configured nodes hold that message, or, where the last node
+//! may go on alone, all members of the view. Any later view has one of these nodes, and its exchange
+//! makes the highest incarnation known.
 
 use super::GroupOutput;
 use super::core::Core;

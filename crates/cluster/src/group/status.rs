@@ -144,7 +144,10 @@ impl Group {
         GroupStatus {
             node: self.core.node(),
             phase: self.views.phase(),
-            view: self.views.view().cloned(),
+            view: self.views.view().map(|view| View {
+                quorate: view.quorate && self.views.phase() != Phase::NoQuorum,
+                ..view.clone()
+            }),
             current: running.map(|running| running.current.clone()).unwrap_or_default(),
             synced: history.is_synced(),
             delivered: Position { epoch: held.epoch, count: held.count },

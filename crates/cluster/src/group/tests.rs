@@ -6,6 +6,7 @@ mod bulk;
 mod clocks;
 mod guards;
 mod heartbeats;
+mod last;
 mod leases;
 mod net;
 mod ports;

@@ -8,6 +8,7 @@ pub(super) mod past;
 pub(super) mod running;
 pub(super) mod stability;
 
+use super::config::QuorumRule;
 use super::core::Core;
 use super::datagram::{Ack, MessageName};
 use super::durable::Durable;
@@ -19,6 +20,7 @@ use super::vitals::peers::NO_RING;
 use super::{GroupConfig, GroupOutput, Ticket, ViewStart};
 use crate::engine::{RingId, View};
 use crate::node::{NodeId, names};
+use exchange::vote::Ballot;
 use exchange::{Exchange, Heard, Outcome, Status, Verdict};
 use history::History;
 use running::Running;
@@ -138,6 +140,7 @@ impl Views {
         match &self.stage {
             Stage::Down => Phase::Down,
             Stage::Minority(_) => Phase::NoQuorum,
+            Stage::Forming(exchange) if exchange.is_outvoted() => Phase::NoQuorum,
             Stage::Forming(_) => Phase::Exchange,
             Stage::Running(_) => Phase::Running,
         }
@@ -146,6 +149,22 @@ impl Views {
     /// True while members of a quorate view have not been heard.
     pub(super) fn is_forming(&self) -> bool {
         matches!(&self.stage, Stage::Forming(exchange) if exchange.missing().next().is_some())
+    }
+
+    /// True if the view has begun here, and is known to have begun at all members.
+    pub(super) fn is_formed(&self) -> bool {
+        self.running().is_some() && self.history.is_formed()
+    }
+
+    /// False while a view forms that may turn out to have no right to go on, as far as this node
+    /// knows.
+    pub(super) fn may_go_on(&self, core: &Core) -> bool {
+        match (&self.stage, core.config.quorum) {
+            (Stage::Forming(exchange), QuorumRule::LastManStanding) => {
+                self.history.lets_go_on(&exchange.view.members)
+            }
+            _ => true,
+        }
     }
 
     /// True while the members of a quorate view wait for a node that holds the state.
@@ -171,7 +190,9 @@ impl Views {
     /// The view as this node believes it: as if without quorum, where the other of two nodes may
     /// have gone on alone.
     pub(super) fn believe(&self, core: &mut Core, view: View) -> View {
-        if self.history.believes(&view, core.config.nodes.len()) {
+        // By the other rule the members vote, which tells more.
+        let votes = core.config.quorum == QuorumRule::LastManStanding;
+        if votes || self.history.believes(&view, core.config.nodes.len()) {
             return view;
         }
         let line = "quorate alone, but the other node may have gone on without this one: waiting for it";
@@ -183,7 +204,7 @@ impl Views {
     pub(super) fn enter(&mut self, core: &mut Core, now: Time, view: View) {
         self.is_out = false;
         if view.quorate {
-            self.stage = Stage::Forming(Exchange::new(view, core.config.nodes.len()));
+            self.stage = Stage::Forming(Exchange::new(view, core.config.nodes.len(), core.config.quorum));
         } else {
             self.waits_since = None;
             self.stage = Stage::Minority(view.clone());
@@ -252,7 +273,8 @@ impl Views {
             leases: leases.table().map(|(node, incarnation)| (node.get(), incarnation)).collect(),
             promises,
         };
-        let said = (&status, core.config.speaks, self.history.past());
+        let ballot = Ballot { rule: core.config.quorum, formed: self.history.formed() };
+        let said = (&status, core.config.speaks, self.history.past(), ballot);
         let Ok(plain) = postcard::to_allocvec(&said).map(Zeroizing::new) else {
             core.log(LogLevel::Error, "a STATUS cannot be written".to_owned());
             return None;
@@ -282,12 +304,15 @@ impl Views {
         if from == core.node() {
             self.repeat = None;
         }
+        let heard = heard.filter(|heard| Self::has_our_rule(core, now, from, heard));
         let waited = exchange.waits();
         exchange.insert(from, heard);
         match exchange.outcome()? {
             Verdict::Begin(outcome) => return Some(*outcome),
             Verdict::Wait(_) if waited => self.stay_patient(core, now),
             Verdict::Wait(nodes) => self.wait(core, now, &nodes),
+            Verdict::Outvoted(_) if waited => {}
+            Verdict::Outvoted(nodes) => self.give_way(core, now, &nodes),
             Verdict::Unreadable(nodes) => {
                 let nodes = names(&nodes);
                 let line = format!(
@@ -297,6 +322,35 @@ impl Views {
             }
         }
         None
+    }
+
+    /// Members that decide by different rules could go on beside each other.
+    fn has_our_rule(core: &mut Core, now: Time, from: NodeId, heard: &Heard) -> bool {
+        let is_ours = heard.rule() == core.config.quorum;
+        if !is_ours {
+            let line = format!(
+                "`quorum` in testudo.toml of node {from} is {:?}, and {:?} here: set the same on all nodes",
+                heard.rule().name(),
+                core.config.quorum.name()
+            );
+            core.log_limited(now, Topic::Excluded, line);
+        }
+        is_ours
+    }
+
+    /// All members have been heard, and they may not go on: this is as if there were no quorum.
+    fn give_way(&mut self, core: &mut Core, now: Time, nodes: &[NodeId]) {
+        let Some(view) = self.view().cloned() else { return };
+        let line = match nodes {
+            [] => "no view: none of its nodes remembers a view of all; all configured nodes have to be here"
+                .to_owned(),
+            _ => format!(
+                "no view: others may have gone on, whatever corosync calls quorate; waiting for nodes {}",
+                names(nodes)
+            ),
+        };
+        core.log_limited(now, Topic::Waiting, line);
+        self.decide_nothing(core, now, view);
     }
 
     /// All members have been heard, and none of them holds the latest state. Until a node that may

@@ -10,8 +10,14 @@ use testudo_cluster::node::{NodeId, names};
 use testudo_ike::output::Time;
 
 /// For `testudo cluster`; empty if nothing is wrong.
-pub(crate) fn sentences(status: &ClusterStatus, witness: Option<bool>, now: Time) -> Vec<String> {
+pub(crate) fn sentences(
+    status: &ClusterStatus,
+    witness: Option<bool>,
+    misfit: Option<String>,
+    now: Time,
+) -> Vec<String> {
     let mut sentences = phase(status);
+    sentences.extend(misfit);
     if witness == Some(false) {
         sentences.push(no_vote(status.group.peers.len() + 1));
     }

@@ -139,7 +139,7 @@ mod tests {
     use super::*;
     use crate::config::{ClusterMac, NodeSettings, Timers};
     use std::time::{Duration, Instant};
-    use testudo_cluster::group::NoQuorum;
+    use testudo_cluster::group::{NoQuorum, QuorumRule};
 
     fn settings(node: u32, port: u16) -> ClusterSettings {
         let id = |number| NodeId::new(number).unwrap();
@@ -152,6 +152,7 @@ mod tests {
             vips: Vec::new(),
             mac: ClusterMac::Group,
             no_quorum: NoQuorum::Forward,
+            quorum: QuorumRule::Majority,
             replicate_config: true,
             protocol: 0,
             timers: Timers {

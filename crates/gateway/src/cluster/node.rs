@@ -12,7 +12,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::time::{Duration, Instant};
 use testudo_base::lane::Spread;
 use testudo_base::prefix::Prefix;
-use testudo_cluster::corosync::{Corosync, Libraries};
+use testudo_cluster::corosync::{Corosync, Electorate, Libraries};
 use testudo_cluster::engine::{Engine, EngineEvent};
 use testudo_cluster::group::{ClusterKey, Durable, GroupConfig, SuspicionConfig};
 use testudo_cluster::member::{Member, MemberConfig};
@@ -77,6 +77,7 @@ impl Prepared {
                 ..SuspicionConfig::default()
             },
             no_quorum: settings.no_quorum,
+            quorum: settings.quorum,
             speaks: settings.protocol,
             ..GroupConfig::new(settings.node, nodes, ClusterKey::new(*key))
         };
@@ -107,7 +108,8 @@ impl Prepared {
             }
         };
         let Self { libraries, heartbeats, disk, durable, .. } = self;
-        let engine = Corosync::start(libraries, settings.node, settings.nodes.len(), &settings.group, begin)
+        let electorate = Electorate { nodes: settings.nodes.len(), rule: settings.quorum };
+        let engine = Corosync::start(libraries, settings.node, electorate, &settings.group, begin)
             .map_err(Error::io("start the thread for corosync"))?;
         let disk =
             disk.writer(durable).map_err(Error::io("start the thread that writes this node's state"))?;
@@ -193,6 +195,11 @@ impl Node {
     /// Whether the witness votes, if there is one.
     pub(crate) fn witness(&self) -> Option<bool> {
         self.engine.witness()
+    }
+
+    /// What in corosync.conf does not fit `quorum` of testudo.toml.
+    pub(crate) fn misfit(&self) -> Option<String> {
+        self.engine.misfit()
     }
 
     /// The engine's next event.

@@ -10,7 +10,13 @@ use testudo_vici::cluster::{ClusterReport, NodeReport, NodeState, Phase, ViewRep
 use testudo_vici::counters::Named;
 
 /// For `testudo cluster`. `witness`: whether it votes, if there is one.
-pub(crate) fn report(status: &ClusterStatus, witness: Option<bool>, now: Time) -> ClusterReport {
+/// `misfit`: what does not fit in corosync.conf.
+pub(crate) fn report(
+    status: &ClusterStatus,
+    witness: Option<bool>,
+    misfit: Option<String>,
+    now: Time,
+) -> ClusterReport {
     let group = &status.group;
     let mut nodes: Vec<_> = group.peers.iter().map(|peer| other(status, peer, now)).collect();
     nodes.push(this(status));
@@ -49,7 +55,7 @@ pub(crate) fn report(status: &ClusterStatus, witness: Option<bool>, now: Time) -
         replicate_config: status.configuration.replicates,
         config_current: status.configuration.is_current,
         config_pieces: status.configuration.pieces as u64,
-        why: diagnosis::sentences(status, witness, now),
+        why: diagnosis::sentences(status, witness, misfit, now),
         counters: counters(status),
         nodes,
     }
@@ -228,7 +234,7 @@ mod tests {
 
     #[test]
     fn every_node_is_what_the_member_says() {
-        let report = report(&status(), None, ms(1000));
+        let report = report(&status(), None, None, ms(1000));
         let states: Vec<_> = report.nodes.iter().map(|node| (node.id, node.state, node.shards)).collect();
         let expected = [
             (1, NodeState::Suspect, 80),
@@ -248,7 +254,7 @@ mod tests {
     #[test]
     fn what_differs_between_nodes_is_named() {
         let mut status = status();
-        let before = report(&status, None, ms(1000)).why.len();
+        let before = report(&status, None, None, ms(1000)).why.len();
         let name = |name: &str| PieceName { class: Class::Connection, name: format!("connection {name}") };
         let found = |found, piece: &str| Difference { node: node(4), found, name: name(piece) };
         status.version = 15;
@@ -264,7 +270,7 @@ mod tests {
             differ: vec![node(1), node(4)],
             refused: vec![(name("d"), "no proposal".into())],
         };
-        let told = report(&status, None, ms(1000));
+        let told = report(&status, None, None, ms(1000));
         assert_eq!((told.protocol, told.config_pieces, told.config_current), (15, 7, true));
         let why = &told.why[before..];
         assert!(why[0].contains("speak version 15 of the replication protocol"), "{why:?}");
@@ -279,11 +285,17 @@ mod tests {
     }
 
     #[test]
+    fn what_does_not_fit_in_corosyncs_configuration_is_named() {
+        let told = report(&status(), None, Some("corosync.conf lacks it".into()), ms(1000));
+        assert!(told.why.contains(&"corosync.conf lacks it".to_owned()), "{:?}", told.why);
+    }
+
+    #[test]
     fn a_witness_that_does_not_vote_is_named() {
-        let before = report(&status(), None, ms(1000)).why;
-        let voting = report(&status(), Some(true), ms(1000));
+        let before = report(&status(), None, None, ms(1000)).why;
+        let voting = report(&status(), Some(true), None, ms(1000));
         assert_eq!((&voting.why, voting.witness), (&before, Some(true)));
-        let gone = report(&status(), Some(false), ms(1000));
+        let gone = report(&status(), Some(false), None, ms(1000));
         assert_eq!(gone.witness, Some(false));
         assert!(gone.why[0].contains("the witness gives this node no vote"), "{:?}", gone.why);
         assert_eq!(gone.why[1..], before);
@@ -292,7 +304,7 @@ mod tests {
     #[test]
     fn the_view_is_told_as_it_is() {
         let mut status = status();
-        let told = report(&status, None, ms(1000));
+        let told = report(&status, None, None, ms(1000));
         assert_eq!((told.phase, told.fence, told.sender), (Phase::Running, 240, Some(0x1009)));
         assert_eq!((told.epoch, told.delivered, told.stable, told.waiting, told.held), (3, 10, 8, 2, 1));
         assert_eq!((told.packets, told.ike, told.provisional), (170, 90, 80));
@@ -305,7 +317,7 @@ mod tests {
         // Without a view there are only absent nodes, and what has run out has run out.
         status.group.view = None;
         status.group.peers.iter_mut().for_each(|peer| peer.member = false);
-        let told = report(&status, None, ms(2000));
+        let told = report(&status, None, None, ms(2000));
         assert!(told.nodes.iter().all(|node| node.state == NodeState::Absent));
         assert_eq!((told.view, told.fence), (None, 0));
     }

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
-use testudo_cluster::group::{GroupConfig, NoQuorum};
+use testudo_cluster::group::{GroupConfig, NoQuorum, QuorumRule};
 use testudo_cluster::node::NodeId;
 use testudo_fastpath::mac::MacAddr;
 
@@ -32,6 +32,8 @@ pub(crate) struct ClusterSettings {
     pub(crate) mac: ClusterMac,
     /// What a node does that is cut off from the majority.
     pub(crate) no_quorum: NoQuorum,
+    /// Which nodes may go on without the others.
+    pub(crate) quorum: QuorumRule,
     /// What is loaded on one node is loaded on all.
     pub(crate) replicate_config: bool,
     /// The highest version of the replication protocol that this node speaks.
@@ -118,6 +120,10 @@ pub(super) fn parse(root: &Section<'_>, ports: usize) -> Result<Option<ClusterSe
         _ => None,
     };
     let no_quorum = cluster.string("no_quorum", "\"forward\" or \"stop\"", modes)?;
+    let rules = |s: &str| {
+        [QuorumRule::Majority, QuorumRule::LastManStanding].into_iter().find(|rule| rule.name() == s)
+    };
+    let quorum = cluster.string("quorum", "\"majority\" or \"last_man_standing\"", rules)?;
     let kinds = |s: &str| match s {
         "group" => Some(ClusterMac::Group),
         "unicast" => Some(ClusterMac::Unicast),
@@ -164,6 +170,7 @@ pub(super) fn parse(root: &Section<'_>, ports: usize) -> Result<Option<ClusterSe
         mac: mac.unwrap_or(ClusterMac::Group),
         vips,
         no_quorum: no_quorum.unwrap_or_default(),
+        quorum: quorum.unwrap_or_default(),
         replicate_config: replicate_config.unwrap_or(true),
         protocol: protocol.map_or(newest, |version| version as u8),
         timers,

@@ -1,7 +1,7 @@
 //! Every way to get `testudo.toml` wrong is answered with file, line, key, found and expected.
 
 use super::*;
-use testudo_cluster::group::NoQuorum;
+use testudo_cluster::group::{NoQuorum, QuorumRule};
 
 fn parse(text: &str) -> Result<Config, String> {
     Config::parse(Path::new("t.toml"), text).map_err(|e| e.to_string())
@@ -171,6 +171,7 @@ fn a_cluster_is_read_with_its_defaults() {
     assert_eq!(cluster.nodes.iter().map(|node| node.id.get()).collect::<Vec<_>>(), [1, 2]);
     assert_eq!(cluster.nodes[1].addresses[1], "192.0.2.2".parse::<std::net::IpAddr>().unwrap());
     assert_eq!((cluster.vips.len(), cluster.no_quorum), (3, NoQuorum::Forward));
+    assert_eq!(cluster.quorum, QuorumRule::Majority);
     let timers = [
         cluster.timers.heartbeat,
         cluster.timers.fence,
@@ -186,6 +187,9 @@ fn a_cluster_is_read_with_its_defaults() {
     assert!(!cluster.message_id_sync);
     let asks = CLUSTER.replace("node = 2\n", "node = 2\nmessage_id_sync = true\n");
     assert!(parse(&format!("{TWO_PORTS}{asks}")).unwrap().cluster.unwrap().message_id_sync);
+    let last = CLUSTER.replace("node = 2\n", "node = 2\nquorum = \"last_man_standing\"\n");
+    let last = parse(&format!("{TWO_PORTS}{last}")).unwrap().cluster.unwrap();
+    assert_eq!(last.quorum, QuorumRule::LastManStanding);
 }
 
 #[test]
@@ -198,6 +202,11 @@ fn every_mistake_in_a_cluster_is_named() {
         ),
         ("node = 2", "node = 32", "t.toml:7: cluster.node: found 32, expected an integer from 1 to 31"),
         ("node = 2\n", "", "cluster.node: found nothing, expected the id of one"),
+        (
+            "node = 2\n",
+            "node = 2\nquorum = \"last\"\n",
+            "t.toml:8: cluster.quorum: found \"last\", expected \"majority\" or \"last_man_standing\"",
+        ),
         (
             "key = \"/etc",
             "key = \"etc",

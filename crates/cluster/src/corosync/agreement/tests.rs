@@ -4,6 +4,9 @@ use super::*;
 use proptest::prelude::*;
 use std::collections::{BTreeSet, VecDeque};
 
+mod last;
+
+const THREE: Electorate = Electorate { nodes: 3, rule: QuorumRule::Majority };
 const R1: Ring = Ring { seq: 4, node: 1 };
 const R2: Ring = Ring { seq: 8, node: 1 };
 
@@ -21,6 +24,7 @@ struct Cluster {
     ring: Ring,
     /// Number of configured nodes.
     configured: usize,
+    rule: QuorumRule,
     /// Processes that stand still; their daemons keep them in the group.
     standing_still: BTreeSet<Process>,
     /// Events of processes that have been put out.
@@ -46,7 +50,8 @@ impl Cluster {
 
     fn join(&mut self, process: Process) {
         self.serial += 1_000_000;
-        let mut fresh = Agreement::new(process, self.configured, self.serial);
+        let mut fresh =
+            Agreement::new(process, Electorate { nodes: self.configured, rule: self.rule }, self.serial);
         // A daemon lets nobody join before it has reported the quorum of its ring.
         fresh.quorum(self.ring, true);
         self.nodes.insert(process, fresh);
@@ -289,9 +294,9 @@ fn a_promise_under_way_counts_no_longer_when_members_have_come_and_gone() {
 fn the_second_process_of_a_node_yields_and_strangers_are_reported() {
     let one = Process { node: 1, pid: 1 };
     let other = Process { node: 1, pid: 2 };
-    let mut late = Agreement::new(other, 3, 0);
+    let mut late = Agreement::new(other, THREE, 0);
     assert!(matches!(late.members(vec![one, other]), Err(Error::Twin { pid: 1 })));
-    let mut early = Agreement::new(one, 3, 0);
+    let mut early = Agreement::new(one, THREE, 0);
     early.quorum(R1, true);
     let mut promised = |members: Vec<Process>| {
         early.members(members).unwrap();

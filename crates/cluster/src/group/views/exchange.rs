@@ -5,7 +5,7 @@
 //! place in the total order everywhere. There each member computes the same outcome from them.
 
 use crate::engine::{RingId, View};
-use crate::group::config::GroupConfig;
+use crate::group::config::{GroupConfig, QuorumRule};
 use crate::group::durable::Begun;
 use crate::group::frame::Chain;
 use crate::group::keys::RANDOM_LEN;
@@ -14,6 +14,9 @@ use crate::node::NodeId;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
+use vote::{Ballot, Vote};
+
+pub(in crate::group) mod vote;
 
 /// The last quorate view whose exchange a node has completed, and how much of that view was
 /// delivered to it.
@@ -69,14 +72,22 @@ pub(in crate::group) struct Heard {
     pub(in crate::group) speaks: Option<u8>,
     /// The views that its sender has begun before the last one.
     pub(in crate::group) past: Option<Past>,
+    /// What it says for the vote.
+    pub(in crate::group) ballot: Option<Ballot>,
 }
 
 impl Heard {
     pub(in crate::group) fn read(octets: &[u8]) -> Option<Self> {
         let (status, rest) = postcard::take_from_bytes::<Status>(octets).ok()?;
         let (speaks, rest) = postcard::take_from_bytes(rest).ok().unzip();
-        let past = rest.and_then(|rest| postcard::from_bytes(rest).ok());
-        Some(Self { status, speaks, past })
+        let (past, rest) = rest.and_then(|rest| postcard::take_from_bytes(rest).ok()).unzip();
+        let ballot = rest.and_then(|rest| postcard::from_bytes(rest).ok());
+        Some(Self { status, speaks, past, ballot })
+    }
+
+    /// The rule by which its sender decides whether a view goes on.
+    pub(in crate::group) fn rule(&self) -> QuorumRule {
+        self.ballot.map_or(QuorumRule::Majority, |ballot| ballot.rule)
     }
 }
 
@@ -86,6 +97,8 @@ pub(in crate::group) struct Exchange {
     pub(in crate::group) view: View,
     /// The number of configured nodes.
     nodes: usize,
+    /// The rule of all members whose STATUS can be read.
+    rule: QuorumRule,
     /// `None` for a STATUS that has come and cannot be read: that member has another cluster key,
     /// or speaks another version.
     statuses: BTreeMap<NodeId, Option<Heard>>,
@@ -98,6 +111,8 @@ pub(in crate::group) enum Verdict {
     Begin(Box<Outcome>),
     /// None of them holds the latest state, and one of these nodes may.
     Wait(Vec<NodeId>),
+    /// They may not go on, and some of these nodes may.
+    Outvoted(Vec<NodeId>),
     /// These members cannot be understood, and the others are not more than half.
     Unreadable(Vec<NodeId>),
 }
@@ -144,8 +159,8 @@ impl Outcome {
 
 impl Exchange {
     /// Begins. `nodes`: the number of configured nodes.
-    pub(in crate::group) fn new(view: View, nodes: usize) -> Self {
-        Self { view, nodes, statuses: BTreeMap::new() }
+    pub(in crate::group) fn new(view: View, nodes: usize, rule: QuorumRule) -> Self {
+        Self { view, nodes, rule, statuses: BTreeMap::new() }
     }
 
     /// Takes a member's STATUS. The first one counts; of a later one only that the member has
@@ -171,11 +186,13 @@ impl Exchange {
         }
         let (mut readable, mut unreadable) = (Vec::new(), Vec::new());
         let (mut version, mut pasts) = (Some(u8::MAX), Vec::new());
+        let mut formed = Begun::default();
         for node in &self.view.members {
             match self.statuses.get(node) {
                 Some(Some(heard)) => {
                     version = version.zip(heard.speaks).map(|(lowest, speaks): (u8, u8)| lowest.min(speaks));
                     pasts.push(heard.past.as_ref());
+                    formed = heard.ballot.map_or(formed, |ballot| ballot.formed.max(formed));
                     readable.push((*node, &heard.status));
                 }
                 _ => unreadable.push(*node),
@@ -187,9 +204,18 @@ impl Exchange {
         // All members compute the same outcome: where one does not say what it has begun before, no
         // member looks at it.
         let pasts: Vec<&Past> = pasts.into_iter().collect::<Option<_>>().unwrap_or_default();
-        let told = Told { statuses: &readable, pasts: &pasts };
+        let told = Told { statuses: &readable, pasts: &pasts, formed };
         let begin = |holders| Verdict::Begin(Box::new(self.agree(&told, holders, unreadable, version)));
-        Some(match told.holders(self.nodes) {
+        let knows_all = match self.rule {
+            QuorumRule::Majority => false,
+            QuorumRule::LastManStanding => match told.vote(self.nodes) {
+                Vote::Outvoted(nodes) => return Some(Verdict::Outvoted(nodes)),
+                // An older state would be worse than none.
+                Vote::Forgotten => return Some(begin(Vec::new())),
+                vote => vote == Vote::Carried,
+            },
+        };
+        Some(match told.holders(self.nodes, knows_all) {
             Holders::Here(holders) => begin(holders),
             Holders::Nobody => begin(Vec::new()),
             Holders::Elsewhere(_) if readable.iter().all(|(_, status)| !status.patient) => begin(Vec::new()),
@@ -199,7 +225,12 @@ impl Exchange {
 
     /// True while the members wait for a node that holds the state.
     pub(in crate::group) fn waits(&self) -> bool {
-        matches!(self.outcome(), Some(Verdict::Wait(_)))
+        matches!(self.outcome(), Some(Verdict::Wait(_) | Verdict::Outvoted(_)))
+    }
+
+    /// True if the members may not go on, and others may.
+    pub(in crate::group) fn is_outvoted(&self) -> bool {
+        matches!(self.outcome(), Some(Verdict::Outvoted(_)))
     }
 
     fn agree(
@@ -251,6 +282,8 @@ struct Told<'a> {
     statuses: &'a [(NodeId, &'a Status)],
     /// In the same order. Empty if a member does not say.
     pasts: &'a [&'a Past],
+    /// The last view that a member knows to be formed.
+    formed: Begun,
 }
 
 impl Told<'_> {
@@ -296,13 +329,15 @@ impl Told<'_> {
     ///
     /// Views are compared, not epochs: a view may have begun at some of its members only, and
     /// another view of that epoch at the others.
-    fn holders(&self, nodes: usize) -> Holders {
+    ///
+    /// `knows_all`: the members know every view in which something was made stable.
+    fn holders(&self, nodes: usize, knows_all: bool) -> Holders {
         let mut views: Vec<Begun> = self.views().collect();
         views.sort_unstable();
         views.dedup();
         for view in views.iter().rev() {
             let here = best(self.statuses, view);
-            let hidden = self.may_have_gone_beyond(view, nodes);
+            let hidden = !knows_all && self.may_have_gone_beyond(view, nodes);
             if !here.is_empty() && !hidden {
                 return Holders::Here(here);
             }

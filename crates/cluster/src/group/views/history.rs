@@ -12,6 +12,7 @@
 //! without both votes tells it that there is no quorum. After such a moment the node waits for the
 //! other.
 
+use super::exchange::vote::carries;
 use super::exchange::{Held, Outcome};
 use super::past::Past;
 use crate::engine::View;
@@ -29,6 +30,8 @@ pub(in crate::group) struct History {
     durable: Durable,
     /// The views before that one.
     past: Past,
+    /// The last view that is known to have begun at all of its members.
+    formed: Begun,
     /// The last epoch that is known to be on the disk.
     on_disk: u64,
     /// The disk may say less than there was.
@@ -45,6 +48,7 @@ impl History {
             synced: false,
             durable,
             past: Past::new(&durable.begun),
+            formed: if durable.begun.nodes().count() == 1 { durable.begun } else { Begun::default() },
             on_disk: durable.begun.epoch,
             doubtful: false,
             unbroken: false,
@@ -76,6 +80,23 @@ impl History {
         &self.past
     }
 
+    /// The last view that is known to have begun at all of its members.
+    pub(in crate::group) fn formed(&self) -> Begun {
+        self.formed
+    }
+
+    /// True if the last view that has begun here is known to have begun at all of its members.
+    pub(in crate::group) fn is_formed(&self) -> bool {
+        self.formed == self.durable.begun
+    }
+
+    /// True if members that all know no more than this node may go on together.
+    pub(in crate::group) fn lets_go_on(&self, members: &[NodeId]) -> bool {
+        let known = self.past.views().chain([self.durable.begun]);
+        let counted: Vec<Begun> = known.filter(|view| *view >= self.formed).collect();
+        self.formed.is_any() && counted.iter().all(|view| carries(view, |node| members.contains(&node)))
+    }
+
     /// Stands for what the node holds: equal digests, equal states.
     pub(in crate::group) fn digest(&self) -> [u8; 8] {
         self.held.digest(self.synced)
@@ -91,8 +112,10 @@ impl History {
         let Outcome { view, epoch, current, .. } = outcome;
         self.held = Held { epoch: *epoch, ring: view.ring, count: 0, chain };
         self.synced = current.contains(&node);
+        // What a node that was set back has begun since its last view, it does not know.
+        let last = if self.doubtful { Begun::default() } else { self.durable.begun };
+        self.past.begin(last, &outcome.void);
         self.doubtful &= !self.synced;
-        self.past.begin(self.durable.begun, &outcome.void);
         self.durable.begun = Begun::new(view, *epoch);
         self.unbroken = true;
     }
@@ -100,6 +123,7 @@ impl History {
     /// The last view has begun at all of its members.
     pub(in crate::group) fn begun_everywhere(&mut self) {
         self.past = Past::CLOSED;
+        self.formed = self.durable.begun;
     }
 
     /// A message of the view has been delivered.

@@ -63,6 +63,11 @@ impl Past {
         last.is_any() && self.first(last) < view && last != view && !self.views.contains(view)
     }
 
+    /// True if the node knows every view that it has begun since that one.
+    pub(in crate::group) fn remembers_since(&self, last: &Begun, view: &Begun) -> bool {
+        last.is_any() && self.first(last) <= view
+    }
+
     /// True if the node may have begun views after that one that it does not remember.
     pub(in crate::group) fn is_silent_after(&self, last: &Begun, view: &Begun) -> bool {
         !self.whole && view < self.first(last)

@@ -1,0 +1,104 @@
+//! Nodes that may go on down to the last one, whatever the engine calls quorate.
+
+use super::net::{Net, id};
+use super::views::current_and_fresh;
+use crate::group::{NoQuorum, Phase, QuorumRule};
+
+fn running(count: u8) -> Net {
+    let mut net = Net::tuned(count, |config| {
+        config.quorum = QuorumRule::LastManStanding;
+        config.no_quorum = NoQuorum::Stop;
+    });
+    let all = net.all.clone();
+    net.view(&all, true);
+    net.settle();
+    net.pass(100);
+    net
+}
+
+/// The engine calls these nodes quorate. True if they go on, and their fences are open.
+fn go_on(net: &mut Net, members: &[u8]) -> bool {
+    net.view(members, true);
+    net.settle();
+    net.pass(200);
+    let open = members.iter().all(|node| net.nodes[node].fence > net.now);
+    let phase = net.node(members[0]).group.status().phase;
+    assert_eq!(open, phase == Phase::Running, "{:?}", net.node(members[0]).log);
+    assert_eq!(!open, phase == Phase::NoQuorum);
+    open
+}
+
+#[test]
+fn nodes_of_four_leave_one_by_one_down_to_the_last_and_come_back() {
+    let mut net = running(4);
+    for left in [&[1, 2, 3][..], &[1, 3], &[1]] {
+        assert!(go_on(&mut net, left), "{left:?}");
+    }
+    net.publish(1, b"what only the last node knows");
+    net.settle();
+    net.restart(4);
+    assert!(go_on(&mut net, &[1, 4]));
+    assert_eq!(current_and_fresh(&net, 4), (vec![1], vec![4]));
+    assert_eq!(net.node(4).senders, [id(4).sender(2).unwrap()], "although two of four are there");
+    assert!(go_on(&mut net, &[1, 2, 3, 4]));
+    assert_eq!(current_and_fresh(&net, 2), (vec![1], vec![2, 3, 4]));
+}
+
+#[test]
+fn of_two_halves_the_one_with_the_lowest_node_goes_on() {
+    let mut net = running(4);
+    assert!(go_on(&mut net, &[1, 4]));
+    assert!(!go_on(&mut net, &[2, 3]));
+    assert!(!go_on(&mut net, &[4]));
+    assert!(go_on(&mut net, &[1]));
+    assert!(!go_on(&mut net, &[2, 3, 4]), "three of four that were left behind");
+}
+
+/// Before a view has begun everywhere, another may go on from the view before.
+#[test]
+fn a_view_that_one_node_never_began_does_not_hold_up_the_others() {
+    let mut net = running(4);
+    net.node(2).slow_disk = true;
+    net.view(&[1, 2], true);
+    net.settle();
+    net.pass(200);
+    let status = net.node(1).group.status();
+    assert_eq!((status.phase, status.stable.count), (Phase::Running, 0));
+    net.start(2, net.nodes[&2].disk);
+    assert!(go_on(&mut net, &[2, 3, 4]), "node 2 says that it never began it");
+    assert!(!go_on(&mut net, &[1]), "it cannot know that");
+}
+
+#[test]
+fn a_node_that_starts_anew_waits_for_all() {
+    let mut net = running(3);
+    (1..=3).for_each(|node| net.restart(node));
+    assert!(!go_on(&mut net, &[1, 2]));
+    net.pass(60_000);
+    assert!(!net.node(1).in_view, "however long it takes");
+    assert!(net.node(1).log.iter().any(|line| line.contains("all configured nodes have to be here")));
+    assert!(go_on(&mut net, &[1, 2, 3]));
+    assert!(net.node(1).last_view().reset);
+}
+
+#[test]
+fn who_was_alone_last_begins_anew_alone() {
+    let mut net = running(3);
+    assert!(go_on(&mut net, &[1, 2]) && go_on(&mut net, &[1]));
+    net.restart(1);
+    assert!(go_on(&mut net, &[1]), "no other node can have gone on");
+    assert!(net.node(1).last_view().reset, "and the state is lost");
+}
+
+#[test]
+fn a_node_with_another_rule_is_left_out() {
+    let mut net = running(3);
+    net.tune = |config| config.quorum = QuorumRule::Majority;
+    net.restart(3);
+    net.view(&[1, 2, 3], true);
+    net.settle();
+    assert_eq!(net.node(1).last_view().view.members, [id(1), id(2)]);
+    assert!(!net.node(3).in_view);
+    let expected = "`quorum` in testudo.toml of node 3 is \"majority\", and \"last_man_standing\" here";
+    assert!(net.node(1).log.iter().any(|line| line.contains(expected)), "{:?}", net.node(1).log);
+}
