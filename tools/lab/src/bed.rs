@@ -56,6 +56,8 @@ pub enum Votes {
     Nodes,
     /// The two nodes, each of which is quorate alone: corosync's `two_node: 1`.
     TwoNode,
+    /// The nodes that are left, after this window: corosync's `last_man_standing: 1`.
+    LastManStanding(Duration),
     /// The nodes and a witness, for which a node is dead after 1.2 times this timeout.
     Witness(Duration),
 }
@@ -266,6 +268,11 @@ fn start_corosyncs(lab: &Lab, cluster: &Cluster, options: &BedOptions) -> Result
     let ring = match options.votes {
         Votes::Nodes => ring,
         Votes::TwoNode => ring.quorum("two_node: 1"),
+        Votes::LastManStanding(window) => ring
+            .quorum("last_man_standing: 1")
+            .quorum(&format!("last_man_standing_window: {}", window.as_millis()))
+            .quorum("auto_tie_breaker: 1")
+            .quorum("wait_for_all: 1"),
         Votes::Witness(timeout) => ring.quorum(&witness::quorum_lines(timeout)),
     };
     let started: Vec<_> =

@@ -187,6 +187,12 @@ impl Corosync {
         self.wait_for_quorum(&format!("a quorum of {votes} votes"), "Total votes", votes, limit)
     }
 
+    /// Waits until that many votes are expected, as this node sees it: nodes that are gone do not
+    /// count any more.
+    pub fn wait_for_expected(&self, votes: usize, limit: Duration) -> Result<()> {
+        self.wait_for_quorum(&format!("{votes} expected votes"), "Expected votes", votes, limit)
+    }
+
     fn wait_for_quorum(&self, what: &str, key: &str, count: usize, limit: Duration) -> Result<()> {
         wait_until(what, limit, || {
             let shown = self.namespace.cmd("corosync-quorumtool").arg("-s").run_any()?.stdout;

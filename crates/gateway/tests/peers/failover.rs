@@ -6,6 +6,7 @@
 mod counters;
 mod daemons;
 mod exchanges;
+mod last;
 mod links;
 mod many;
 mod operator;
