@@ -22,6 +22,11 @@ use crate::random::Random;
 use std::collections::{BTreeMap, BTreeSet};
 use testudo_cluster::engine::{EngineEvent, RingId, View};
 use testudo_cluster::node::NodeId;
+use votes::LastMan;
+
+mod votes;
+
+pub use votes::Votes;
 
 /// Nanoseconds since the beginning of the simulation.
 pub type Nanos = u64;
@@ -34,17 +39,6 @@ const RETRANSMIT_INTERVAL: Nanos = 20 * MILLI;
 
 /// A process is expelled after this time without a sign of life.
 const SILENCE_TIMEOUT: Nanos = 1000 * MILLI;
-
-/// The rule if a ring has half of the votes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Votes {
-    /// More than half of the votes are needed.
-    Majority,
-    /// A third party with its own vote (qdevice), which one partition has at a time.
-    Witness,
-    /// `two_node: 1`: each of two nodes is quorate alone. Both partitions of a split continue.
-    TwoNode,
-}
 
 /// Which nodes hear which others, in one direction.
 pub trait Reach {
@@ -69,6 +63,7 @@ pub struct Engines {
     votes: Votes,
     /// The ring that has the witness's vote.
     witness: Option<RingId>,
+    last_man: LastMan,
     /// When a change of connectivity will be noticed.
     reform_at: Option<Nanos>,
     receptions: BTreeSet<(Nanos, u64, Reception)>,
@@ -156,6 +151,7 @@ impl Engines {
             rings: BTreeMap::new(),
             votes,
             witness: None,
+            last_man: LastMan::new(ids.len()),
             reform_at: None,
             receptions: BTreeSet::new(),
             count: 0,
@@ -169,11 +165,12 @@ impl Engines {
     }
 
     /// The daemon of a node starts.
-    pub fn start(&mut self, now: Nanos, node: usize) {
-        let node = &mut self.nodes[node];
+    pub fn start(&mut self, now: Nanos, index: usize) {
+        let node = &mut self.nodes[index];
         if node.up {
             return;
         }
+        self.last_man.start(index);
         (node.up, node.ring, node.cursor) = (true, None, 0);
         node.waiting.clear();
         self.changed(now);
@@ -265,7 +262,7 @@ impl Engines {
     pub fn next(&self) -> Option<Nanos> {
         let received = self.receptions.first().map(|(at, ..)| *at);
         let silent = self.nodes.iter().filter_map(|node| self.puts_out_at(node)).min();
-        [received, self.reform_at, silent].into_iter().flatten().min()
+        [received, self.reform_at, silent, self.last_man.next()].into_iter().flatten().min()
     }
 
     /// When the others expel a node's process.
@@ -297,6 +294,7 @@ impl Engines {
 
     /// Executes what is due.
     pub fn step(&mut self, now: Nanos, reach: &dyn Reach) {
+        self.last_man.step(now);
         if self.reform_at.is_some_and(|at| at <= now) {
             self.reform_at = None;
             self.reform(now, reach);
@@ -417,7 +415,7 @@ impl Engines {
         let lowest = members.iter().map(|node| self.nodes[*node].id).min();
         let Some(lowest) = lowest else { return };
         let id = RingId { seq, node: u32::from(lowest.get()) };
-        let quorate = self.is_quorate(members, id);
+        let quorate = self.is_quorate(now, members, id);
         self.views += 1;
         let view =
             View { ring: id, members: members.iter().map(|node| self.nodes[*node].id).collect(), quorate };
@@ -464,31 +462,6 @@ impl Engines {
                         self.delivered.push((*node, message.event()));
                     }
                 }
-            }
-        }
-    }
-
-    fn is_quorate(&mut self, members: &[usize], ring: RingId) -> bool {
-        let (here, all) = (members.len(), self.nodes.len());
-        if here * 2 > all {
-            return true;
-        }
-        // An expelled process may wake up at any time, and its daemon votes.
-        if here * 2 < all || self.nodes.iter().any(|node| node.out) {
-            return false;
-        }
-        match self.votes {
-            Votes::Majority => false,
-            Votes::TwoNode => true,
-            Votes::Witness => {
-                let holds =
-                    |node: &Node| node.up && !node.frozen && node.ring.is_some() && node.ring == self.witness;
-                let elsewhere =
-                    self.nodes.iter().enumerate().any(|(at, node)| !members.contains(&at) && holds(node));
-                if !elsewhere {
-                    self.witness = Some(ring);
-                }
-                !elsewhere
             }
         }
     }

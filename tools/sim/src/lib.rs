@@ -30,8 +30,17 @@ use world::{Outcome, World};
 
 /// Runs a cluster.
 pub fn cluster(scenario: Scenario) -> Outcome {
+    world_of(scenario).run()
+}
+
+/// The same, in which nothing fails but the nodes of this order, one after another.
+pub fn dying(scenario: Scenario, order: &[usize]) -> Outcome {
+    world_of(scenario).run_to_last(order)
+}
+
+fn world_of(scenario: Scenario) -> World {
     let make = std::rc::Rc::new(|scenario: &Scenario, birth: &world::Birth| {
         Box::new(Node::new(scenario, birth)) as Box<dyn host::Host>
     });
-    World::new(scenario, make).run()
+    World::new(scenario, make)
 }

@@ -5,6 +5,7 @@ mod output;
 mod spread;
 
 use crate::config;
+use crate::engine::Votes;
 use crate::host::{Effect, Host, Input, Sent, Standing, Taken, Wish, established_with};
 use crate::plane::Plane;
 use crate::probe;
@@ -19,7 +20,7 @@ use testudo_base::lane::Spread;
 use testudo_base::shard::ShardSet;
 use testudo_base::spi::{Shard, Spi};
 use testudo_cluster::dispatch::{Home, Ownership, ike_shard};
-use testudo_cluster::group::{ClusterKey, GroupConfig, NoQuorum, Phase};
+use testudo_cluster::group::{ClusterKey, GroupConfig, NoQuorum, Phase, QuorumRule};
 use testudo_cluster::member::{Class, Effect as Change, Member, MemberConfig, MemberOutput, PieceName};
 use testudo_cluster::node::NodeId;
 use testudo_ike::endpoint::Target;
@@ -89,6 +90,10 @@ impl Node {
             links: 3,
             heartbeat: Duration::from_nanos(scenario.heartbeat),
             fence: Duration::from_nanos(scenario.fence),
+            quorum: match scenario.votes {
+                Votes::LastManStanding => QuorumRule::LastManStanding,
+                _ => QuorumRule::Majority,
+            },
             no_quorum: if scenario.forward { NoQuorum::Forward } else { NoQuorum::Stop },
             speaks: scenario.speaks(birth.index, birth.boot),
             ..GroupConfig::new(birth.id, nodes, ClusterKey::new([7; ClusterKey::LEN]))

@@ -4,6 +4,7 @@
 mod fate;
 mod finish;
 mod holders;
+mod last;
 mod nodes;
 mod peers;
 mod schedule;
@@ -219,7 +220,8 @@ impl World {
             What::End(kind, node) => fate::end(self, kind, node),
             What::Storm(left) => fate::storm(self, left),
             What::Written(node, boot, durable) => self.written(node, boot, durable),
-            What::Heal => fate::heal(self),
+            What::Heal if self.fate.may_strike => fate::heal(self),
+            What::Heal => {}
         }
     }
 

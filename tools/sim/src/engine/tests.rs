@@ -252,3 +252,72 @@ fn a_stopped_process_is_expelled_after_all_earlier_messages_and_returns() {
     bench.run(1200);
     assert!(bench.view(2).members.len() == 1 && !bench.view(2).quorate);
 }
+
+/// Cuts all links between two sets of nodes.
+fn part(bench: &mut Bench, one: &[usize], other: &[usize]) {
+    for (a, b) in one.iter().flat_map(|a| other.iter().map(|b| (*a, *b))) {
+        bench.cuts.both(a, b);
+    }
+    bench.engines.changed(bench.now);
+}
+
+#[test]
+fn nodes_die_one_by_one_down_to_the_lower_of_the_last_two() {
+    for (order, quorate) in [([3, 2, 1], true), ([0, 1, 3], true), ([0, 1, 2], false)] {
+        let mut bench = Bench::new(4, Votes::LastManStanding, 6);
+        for node in order {
+            bench.engines.stop(bench.now, node, false);
+            bench.run(3000);
+        }
+        let last = (0..4).find(|node| !order.contains(node)).unwrap();
+        assert_eq!((bench.view(last).members.len(), bench.view(last).quorate), (1, quorate), "{order:?}");
+    }
+}
+
+#[test]
+fn before_the_window_has_ended_the_dead_count() {
+    let mut bench = Bench::new(4, Votes::LastManStanding, 6);
+    bench.engines.stop(bench.now, 0, false);
+    bench.run(600);
+    assert!(bench.view(3).quorate);
+    bench.engines.stop(bench.now, 1, false);
+    bench.run(600);
+    assert!(!bench.view(3).quorate, "two of four, without the lowest");
+}
+
+#[test]
+fn of_two_halves_the_one_with_the_lowest_node_goes_on() {
+    let mut bench = Bench::new(4, Votes::LastManStanding, 7);
+    part(&mut bench, &[0, 1], &[2, 3]);
+    bench.run(1000);
+    assert!(bench.view(0).quorate && !bench.view(2).quorate);
+}
+
+/// What the members' vote is for.
+#[test]
+fn nodes_that_left_before_count_as_they_did_then() {
+    let mut bench = Bench::new(5, Votes::LastManStanding, 8);
+    part(&mut bench, &[0, 1, 2], &[3, 4]);
+    bench.run(3000);
+    assert!(bench.view(2).quorate && !bench.view(3).quorate);
+    part(&mut bench, &[0, 1], &[2]);
+    [3, 4].into_iter().for_each(|node| {
+        bench.cuts.0.remove(&(2, node));
+        bench.cuts.0.remove(&(node, 2));
+    });
+    bench.run(3000);
+    assert!(bench.view(0).quorate && bench.view(2).quorate, "both sides are");
+}
+
+#[test]
+fn a_daemon_that_has_just_started_waits_for_all() {
+    let mut bench = Bench::new(3, Votes::LastManStanding, 9);
+    (0..3).for_each(|node| bench.engines.stop(bench.now, node, false));
+    bench.run(1000);
+    [0, 1].into_iter().for_each(|node| bench.engines.start(bench.now, node));
+    bench.run(1000);
+    assert!(!bench.view(0).quorate, "two of three");
+    bench.engines.start(bench.now, 2);
+    bench.run(1000);
+    assert!(bench.view(0).quorate);
+}

@@ -52,7 +52,7 @@ impl World {
         let standings = self.standings();
         let agree = standings.windows(2).all(|pair| pair.first() == pair.last());
         let well = standings.iter().all(|(standing, _)| standing.quorate && standing.synced);
-        let all = self.slots.len() - usize::from(self.fate.stopped.is_some());
+        let all = self.alive() - usize::from(self.fate.stopped.is_some());
         let whole = standings.iter().all(|(standing, _)| standing.members == all);
         standings.len() == all && whole && agree && well || self.is_alone()
     }
@@ -70,6 +70,11 @@ impl World {
         let awake = self.slots.iter().enumerate().filter(|(node, _)| self.fate.stopped != Some(*node));
         let hosts = awake.filter_map(|(_, slot)| slot.host.as_ref());
         hosts.filter_map(|host| Some((host.standing()?, host.state()))).collect()
+    }
+
+    /// The number of nodes that have not died.
+    fn alive(&self) -> usize {
+        self.slots.iter().filter(|slot| slot.host.is_some()).count()
     }
 
     /// True for a gateway that is not in a cluster.

@@ -4,7 +4,7 @@ use super::slot::{Birth, Lived, MAX_RING_PACKETS, Pause, Slot};
 use super::{Actor, Arrival, What, World};
 use crate::checks::{Accepted, Invariant};
 use crate::config;
-use crate::engine::{MILLI, Nanos};
+use crate::engine::{MILLI, Nanos, Votes};
 use crate::host::{Effect, Input, Sent, Taken};
 use crate::network::Link;
 use crate::probe;
@@ -401,7 +401,9 @@ impl World {
         }
         // Half of the nodes, with the witness's vote. If they stop, the other half gets the vote,
         // and they continue until their engine tells them: among themselves they cannot find out.
-        self.fate.split |= standing.members * 2 <= self.scenario.nodes;
+        // Where the last node may go on alone, the members have voted: nothing is excused.
+        self.fate.split |=
+            standing.members * 2 <= self.scenario.nodes && self.scenario.votes != Votes::LastManStanding;
         slot.empty = false;
         let lost = self.holders.holds(index, at, standing.members);
         self.fate.state_lost += u64::from(lost);

@@ -1,5 +1,6 @@
 //! Whole clusters in virtual time: the invariants hold, and the checks detect violations.
 
+mod last;
 mod lone;
 // A build without debug assertions has no planted bugs.
 #[cfg(debug_assertions)]

@@ -2,9 +2,11 @@
 
 use std::io::Write;
 use testudo_planted::{Plant, plant};
+use testudo_sim::engine::Votes;
 use testudo_sim::faults::Kind;
+use testudo_sim::scenario::{Lasting, Scenario};
 use testudo_sim::world::Outcome;
-use testudo_sim::{cluster, runner, scenario::Scenario};
+use testudo_sim::{cluster, runner};
 
 /// Seeds in which a bug must be found.
 const SEEDS: u64 = 1000;
@@ -33,6 +35,7 @@ const LAST: &[(Plant, u64)] = &[
     (Plant::LastEdgesNotTold, 111),
     (Plant::CommandsMissed, 55),
     (Plant::RestNotAwaited, 2),
+    (Plant::VotesNotCounted, 20),
     (Plant::OlderStay, 15),
 ];
 
@@ -41,6 +44,7 @@ const LAST: &[(Plant, u64)] = &[
 const ONLY: &[(Plant, &[Kind])] = &[
     (Plant::BlockBeforeStable, &[Kind::EngineOnly, Kind::ClusterLink]),
     (Plant::PromiseIgnored, &[Kind::OneWayCluster]),
+    (Plant::VotesNotCounted, &[Kind::Partition, Kind::EngineOnly]),
 ];
 
 /// Bugs of spread tunnels. The others are searched for in worlds without any: blocks and windows of
@@ -53,6 +57,9 @@ fn world(seed: u64, faults_of: Plant, bug: Option<Plant>) -> Outcome {
     let mut scenario = Scenario { lines: 0, only: only.unwrap_or_default(), ..Scenario::random(seed) };
     if !SPREAD.contains(&faults_of) {
         scenario.spread.fill(None);
+    }
+    if faults_of == Plant::VotesNotCounted {
+        (scenario.votes, scenario.lasting) = (Votes::LastManStanding, Lasting::None);
     }
     cluster(scenario)
 }
