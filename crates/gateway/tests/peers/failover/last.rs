@@ -64,6 +64,29 @@ fn nodes_of_four_die_one_by_one_down_to_the_last() {
     trial.all_is_well("all of them return");
 }
 
+/// Two of four nodes are cut off from the others. The half with the lowest node takes all tunnels
+/// over; the other has no quorum.
+#[test]
+fn of_two_halves_the_one_with_the_lowest_node_goes_on() {
+    let what = "a split in two halves";
+    let mut trial = Trial::start("last-man-split", &four());
+    let seen = trial.under_traffic(what, |bed| bed.split(&[3, 4]).unwrap());
+    not_doubled(what, FormerOwner::PassedOver, &seen);
+    within(what, OUTAGE_LIMIT, &seen);
+    trial.bed.await_members(&[1, 2]).unwrap();
+    for node in [3, 4] {
+        wait_until(&format!("no quorum at node {node}"), LIMIT, || {
+            let shown = trial.bed.node(node).cluster()?;
+            Ok(if shown["view"]["quorate"] == false { Ok(()) } else { Err(shown.to_string()) })
+        })
+        .unwrap();
+    }
+    trial.all_is_well(what);
+    trial.bed.cluster.heal().unwrap();
+    trial.whole();
+    trial.all_is_well("both halves together");
+}
+
 /// Corosync's votes may be counted by another rule than testudo.toml says.
 #[test]
 fn a_rule_that_corosync_does_not_have_is_told() {
