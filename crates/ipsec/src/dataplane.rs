@@ -86,6 +86,7 @@ impl Config {
 /// The pipeline of one worker.
 #[derive(Debug)]
 pub struct Dataplane {
+    worker: WorkerId,
     spd: Arc<Spd>,
     outbound: OutboundTable,
     flows: FlowCache,
@@ -117,6 +118,7 @@ impl Dataplane {
     /// A pipeline without policies and SAs: it drops everything.
     pub fn new(config: &Config) -> Self {
         Self {
+            worker: config.worker,
             spd: Arc::new(Spd::empty()),
             outbound: OutboundTable::new(),
             flows: FlowCache::new(config.flow_bits, config.seed),

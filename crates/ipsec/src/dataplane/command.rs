@@ -2,7 +2,7 @@
 
 use super::table::{PolicyPlace, Sample};
 use super::{Dataplane, LocalAddrs, Note, PolicyBlock};
-use crate::number::{RowClock, Stripes};
+use crate::number::{RowClock, Stripes, WorkerId};
 use crate::sa::{InboundSa, OutboundSa};
 use crate::sad::SlotBlock;
 use crate::spd::{PolicyId, Spd};
@@ -21,8 +21,12 @@ pub enum Command {
     AddInbound(Arc<InboundSa>),
     /// Stops accepting packets of an SA.
     RemoveInbound(Spi),
-    /// Sends a policy's traffic through this SA from now on.
+    /// Sends a policy's traffic through this SA from now on; at a worker with an SA of its own, once
+    /// that is gone.
     SetOutbound(PolicyId, Arc<OutboundSa>),
+    /// Sends what this worker sends of a policy's traffic through this SA, and no other worker's: it
+    /// shares sequence numbers with nobody (RFC 9611). Not for spread SAs.
+    SetOwnOutbound(WorkerId, PolicyId, Arc<OutboundSa>),
     /// Removes a policy's SA, if the inbound half of that SA has this SPI: a rekeyed SA may have
     /// taken its place. The outbound SPI, which the peer chose, may be that of two SAs for a
     /// moment: after the answer to the peer's request was lost with the node that made the first.
@@ -92,6 +96,8 @@ pub enum Garbage {
     /// An SA that was not set because its policy has no place: [`Command::AddPolicies`] was
     /// forgotten.
     NotSet(Arc<OutboundSa>),
+    /// The own SA of another worker.
+    NotOwn(Arc<OutboundSa>),
     /// The former policies.
     Spd(Arc<Spd>),
     /// The sender ID was the present one; it was not set again.
@@ -129,6 +135,7 @@ impl Dataplane {
                 Some(Garbage::Inbound(removed))
             }
             Command::SetOutbound(policy, sa) => self.set_outbound(policy, sa),
+            Command::SetOwnOutbound(worker, policy, sa) => self.set_own_outbound(worker, policy, sa),
             Command::ClearOutbound(policy, spi_in) => self.clear_outbound(policy, spi_in),
             Command::AddPolicies(block) => self.outbound.add(block).map(Garbage::Policies),
             Command::SetSpd(spd) => Some(self.set_spd(spd)),
@@ -218,6 +225,11 @@ impl Dataplane {
         let Some(place) = self.outbound.get_mut(policy) else {
             return Some(Garbage::NotSet(sa));
         };
+        if place.is_own {
+            let replaced = place.fallback.replace(sa);
+            self.counters.outbound_sas.add(u64::from(replaced.is_none()));
+            return replaced.map(|sa| Garbage::Outbound(sa, None));
+        }
         place.sampled.set(Sample::now(&sa, self.clock.as_deref(), self.now));
         let keeps = place.sa.as_ref().is_some_and(|former| former.shares_rows(&sa));
         let stripes = if keeps { None } else { place.stripes.take() };
@@ -228,9 +240,42 @@ impl Dataplane {
         replaced.map(|sa| Garbage::Outbound(sa, stripes))
     }
 
+    fn set_own_outbound(
+        &mut self,
+        worker: WorkerId,
+        policy: PolicyId,
+        sa: Arc<OutboundSa>,
+    ) -> Option<Garbage> {
+        if worker != self.worker {
+            return Some(Garbage::NotOwn(sa));
+        }
+        let Some(place) = self.outbound.get_mut(policy) else {
+            return Some(Garbage::NotSet(sa));
+        };
+        place.sampled.set(Sample::now(&sa, self.clock.as_deref(), self.now));
+        let replaced = place.sa.replace(sa);
+        place.told.set(None);
+        self.flows.invalidate();
+        if std::mem::replace(&mut place.is_own, true) {
+            return replaced.map(|sa| Garbage::Outbound(sa, None));
+        }
+        place.fallback = replaced;
+        self.counters.outbound_sas.add(1);
+        None
+    }
+
+    /// If a worker's own SA goes, the one for all workers has its place again.
     fn clear_outbound(&mut self, policy: PolicyId, spi_in: Spi) -> Option<Garbage> {
         let place = self.outbound.get_mut(policy)?;
-        let sa = place.sa.take_if(|sa| sa.pair == spi_in)?;
+        let is_it = |sa: &mut Arc<OutboundSa>| sa.pair == spi_in;
+        let from_fallback = place.fallback.take_if(is_it);
+        self.counters.outbound_sas.subtract(u64::from(from_fallback.is_some()));
+        let Some(sa) = place.sa.take_if(is_it) else {
+            return from_fallback.map(|sa| Garbage::Outbound(sa, None));
+        };
+        if std::mem::take(&mut place.is_own) {
+            place.sa = place.fallback.take();
+        }
         place.told.set(None);
         self.flows.invalidate();
         self.counters.outbound_sas.subtract(1);

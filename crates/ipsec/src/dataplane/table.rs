@@ -25,6 +25,10 @@ pub struct PolicyBlock {
 #[derive(Clone, Debug, Default)]
 pub(super) struct PolicyPlace {
     pub(super) sa: Option<Arc<OutboundSa>>,
+    /// The SA for all workers, while `sa` is this worker's own (RFC 9611). Packets never look here.
+    pub(super) fallback: Option<Arc<OutboundSa>>,
+    /// `sa` is this worker's own.
+    pub(super) is_own: bool,
     /// Numbers of the SA, if it is spread.
     pub(super) stripes: Option<Arc<Stripes>>,
     /// When control was last told that the SA is missing, or that its sequence numbers run low.
