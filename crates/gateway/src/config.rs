@@ -134,6 +134,8 @@ pub(crate) struct IkeSettings {
     pub(crate) half_open_per_network: u32,
     /// IKE SAs at most of one identity, on one connection.
     pub(crate) ike_sas_per_peer: u32,
+    /// Child SAs of single workers at most, of one child in one IKE SA.
+    pub(crate) worker_sas_per_child: u32,
     /// How long a replaced Child SA still takes packets in.
     pub(crate) rekeyed_linger: Duration,
 }
@@ -210,6 +212,7 @@ impl IkeSettings {
         settings.source_half_open_limit = self.half_open_per_source as usize;
         settings.network_half_open_limit = self.half_open_per_network as usize;
         settings.twin_limit = NonZeroUsize::new(self.ike_sas_per_peer as usize);
+        settings.resource_limit = self.worker_sas_per_child as usize;
         settings.rekeyed_linger = self.rekeyed_linger;
     }
 }
@@ -374,6 +377,7 @@ fn parse_ike(root: &Section<'_>) -> Result<IkeSettings, ConfigError> {
         half_open_per_source: 32,
         half_open_per_network: 256,
         ike_sas_per_peer: 256,
+        worker_sas_per_child: 64,
         rekeyed_linger: Duration::from_secs(5),
     };
     let Some(ike) = root.section("ike")? else { return Ok(settings) };
@@ -404,6 +408,7 @@ fn parse_ike(root: &Section<'_>) -> Result<IkeSettings, ConfigError> {
     settings.half_open_per_network = settings.half_open_per_network.max(settings.half_open_per_source);
     set("half_open_per_network", 1, 1 << 20, &mut settings.half_open_per_network)?;
     set("ike_sas_per_peer", 0, 1 << 20, &mut settings.ike_sas_per_peer)?;
+    set("worker_sas_per_child", 0, 255, &mut settings.worker_sas_per_child)?;
     ike.finish()?;
     Ok(settings)
 }

@@ -49,6 +49,7 @@ use testudo_fastpath::netlink::{FibHandle, Follower, Guard as RouteGuard};
 use testudo_fastpath::worker::{WorkerCommand, WorkerEvent as FastEvent};
 use testudo_ike::output::{ChildSaId, Path};
 use testudo_ipsec::dataplane::{Command, Event, LocalAddrs, PolicyBlock};
+use testudo_ipsec::number::WorkerId;
 use testudo_ipsec::pmtu::TooBig;
 use testudo_ipsec::spd::PolicyId;
 use workers::{WorkerReports, Workers};
@@ -183,6 +184,12 @@ impl DataPath {
     /// Outbound traffic of one Child SA goes through another from now on.
     pub(crate) fn switch(&mut self, from: ChildSaId, to: ChildSaId) {
         let commands = self.sas.switch(from, to);
+        self.send_all(commands);
+    }
+
+    /// What this worker sends of the policy's traffic goes through the Child SA from now on.
+    pub(crate) fn bind(&mut self, child: ChildSaId, worker: WorkerId) {
+        let commands = self.sas.bind(child, worker);
         self.send_all(commands);
     }
 

@@ -179,7 +179,9 @@ impl Loop {
             Some(member) => Ike::Member(Box::new(member)),
             None => {
                 let allocator = SingleNodeAllocator::new(OsEntropy, data.sender());
-                Ike::Alone(Box::new(Endpoint::new(endpoint_config(config), Box::new(allocator))))
+                let workers = u16::try_from(assignment.0.len()).unwrap_or(u16::MAX);
+                let settings = EndpointConfig { resource_workers: workers, ..endpoint_config(config) };
+                Ike::Alone(Box::new(Endpoint::new(settings, Box::new(allocator))))
             }
         };
         ike.set_local_addresses(data.local_addresses());

@@ -41,6 +41,7 @@ use testudo_base::lane::Spread;
 use testudo_cluster::member::MemberOutput;
 use testudo_ike::endpoint::{IkeSaStatus, Target};
 use testudo_ike::output::{ChildSaId, IkeSaId, LogLevel, Output, Path, Time, UnixTime};
+use testudo_ipsec::number::WorkerId;
 use testudo_ipsec::sa::ChildSaParams;
 use testudo_ipsec::selector::SelectorPair;
 use testudo_vici::overlap::SelectorIndex;
@@ -369,6 +370,10 @@ impl Gateway {
             Output::StartChild { child } => {
                 self.policies.switch(child, child, !self.endpoint.is_outdated(child));
                 self.data.switch(child, child);
+            }
+            Output::BindChild { child, worker } => {
+                let worker = u8::try_from(worker).ok().and_then(WorkerId::new);
+                worker.into_iter().for_each(|worker| self.data.bind(child, worker));
             }
             Output::UpdateChild { child, path, .. } => {
                 if let Err(error) = self.data.update(child, path) {

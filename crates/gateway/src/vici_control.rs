@@ -80,9 +80,17 @@ impl Gateway {
 
 impl Gateway {
     /// A connection is loaded although its script will not be run: without its policies, its
-    /// traffic would pass in clear.
-    fn warn_of_scripts(&mut self, connection: &Connection) {
+    /// traffic would pass in clear. And so it is if a cluster does not do all that it asks for.
+    fn warn_of_settings(&mut self, connection: &Connection) {
         for line in updown::refused(connection) {
+            self.warn(&connection.name, line);
+        }
+        if self.endpoint.member().is_none() {
+            return;
+        }
+        for child in connection.children.iter().filter(|child| child.per_cpu_sas) {
+            let path = format!("connections.{}.children.{}.per_cpu_sas", connection.name, child.name);
+            let line = format!("{path}: yes has no effect: in a cluster all workers of a node share one SA");
             self.warn(&connection.name, line);
         }
     }
@@ -132,7 +140,7 @@ impl Control for Gateway {
         if self.endpoint.connection(&name) == Some(&connection) {
             let line = "loaded the connection again, which has not changed".into();
             self.log(None, Some(name.clone()), LogLevel::Info, line);
-            self.warn_of_scripts(&connection);
+            self.warn_of_settings(&connection);
             self.warn_of_lacks(&name);
             return Ok(());
         }
@@ -149,7 +157,7 @@ impl Control for Gateway {
             self.protection_changed |= self.data.claim_inherited();
             self.updown.load(&copy);
             self.log(None, Some(name.clone()), LogLevel::Info, "loaded the connection".into());
-            self.warn_of_scripts(&copy);
+            self.warn_of_settings(&copy);
             self.warn_of_lacks(&name);
             for Twin { child, others } in self.twins.load(&copy) {
                 self.warn(&name, format!("child {child} {}", Twin::describe(&others)));

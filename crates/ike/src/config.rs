@@ -367,6 +367,10 @@ pub struct Child {
     /// `updown`; not part of that state either.
     #[serde(skip)]
     pub updown: Option<UpdownScript>,
+    /// `per_cpu_sas`: a Child SA for each worker, beside one for all (RFC 9611). Not part of that
+    /// state either.
+    #[serde(skip)]
+    pub per_cpu_sas: bool,
 }
 
 /// `updown` and `hostaccess`: the script that the host runs when a Child SA comes up or goes down.

@@ -137,6 +137,16 @@ pub enum Output {
     },
     /// An event for operators and waiting commands.
     Event(Event),
+    /// Send through the Child SA what this worker sends of the traffic of its selectors (RFC 9611).
+    /// It was installed beside the fallback SA, which it does not replace. The successor to which it
+    /// switches is for the same worker, unless it is the fallback SA itself; one to which the fallback
+    /// SA switches is for all.
+    BindChild {
+        /// The Child SA.
+        child: ChildSaId,
+        /// Number of the worker.
+        worker: u16,
+    },
 }
 
 /// Events for logs, `swanctl --initiate` and monitoring.

@@ -12,6 +12,7 @@ mod outdated;
 mod phase;
 mod reassembly;
 mod reauth;
+mod resource;
 mod series;
 mod snapshot;
 mod virtual_ips;
@@ -29,6 +30,7 @@ pub(crate) use phase::{
 };
 pub(crate) use reassembly::{Collected, FirstDatagram, MessageKind, Reassembly};
 pub(crate) use reauth::Reauth;
+pub(crate) use resource::{Part, Resources};
 pub(crate) use series::{AgreedChild, AgreedIke, Followup, FollowupSa, KeyExchanges, Series};
 pub use snapshot::SnapshotVersion;
 pub(crate) use snapshot::{decode, encode, translated};
@@ -78,6 +80,9 @@ pub(crate) struct IkeSa {
     pub(crate) outgoing: Outgoing,
     pub(crate) incoming: Incoming,
     pub(crate) children: Vec<ChildSa>,
+    /// The Child SAs that are for one worker each (RFC 9611). After the rest in a snapshot.
+    #[serde(skip)]
+    pub(crate) resources: Resources,
     pub(crate) virtual_ips: VirtualIps,
     /// The SA that the pending CREATE_CHILD_SA request asks for.
     pub(crate) creating: Option<Box<Creating>>,
@@ -226,6 +231,7 @@ impl IkeSa {
             outgoing: Outgoing::default(),
             incoming: Incoming::default(),
             children: Vec::new(),
+            resources: Resources::default(),
             virtual_ips: VirtualIps::default(),
             creating: None,
             followup: None,
@@ -337,6 +343,7 @@ impl IkeSa {
             outgoing: Outgoing { next: _, pending, tasks: _, later },
             incoming: Incoming { expected: _, last, fragments, sync },
             children,
+            resources: _,
             virtual_ips: _,
             creating: _,
             followup,
@@ -435,6 +442,16 @@ impl IkeSa {
     /// The Child SA with this SPI of ours.
     pub(crate) fn child_by_spi(&self, spi_in: Spi) -> Option<&ChildSa> {
         self.children.iter().find(|child| child.params.spi_in == spi_in)
+    }
+
+    /// The part of a Child SA in a group with the same selectors (RFC 9611).
+    pub(crate) fn part(&self, child: &ChildSa) -> Option<Part> {
+        self.resources.part(child.params.spi_in)
+    }
+
+    /// True for a Child SA of one worker, beside the fallback SA (RFC 9611).
+    pub(crate) fn is_additional(&self, child: &ChildSa) -> bool {
+        self.resources.worker(child.params.spi_in).is_some()
     }
 
     pub(crate) fn child_mut(&mut self, id: ChildSaId) -> Option<&mut ChildSa> {

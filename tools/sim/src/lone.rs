@@ -82,6 +82,7 @@ impl Lone {
                     assert!(fits, "no test sends so much");
                 }
                 Output::Event(event) => self.effects.push(Effect::Event(event)),
+                Output::BindChild { .. } => unreachable!("its endpoint has no workers"),
                 Output::Keepalive { .. } | Output::InstallAddress { .. } | Output::RemoveAddress { .. } => {}
             }
         }

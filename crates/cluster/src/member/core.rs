@@ -91,7 +91,9 @@ impl Core {
         let key = hash_key(cluster_key);
         let shared = Arc::<Shared>::default();
         let alloc = ClusterAllocator::new(for_ike, cluster_key, key, Arc::clone(&shared));
-        let endpoint_config = EndpointConfig { track_changes: true, ..config.endpoint.clone() };
+        // All Child SAs of an IKE SA are in one shard, so Child SAs for workers are not made.
+        let endpoint_config =
+            EndpointConfig { track_changes: true, resource_workers: 0, ..config.endpoint.clone() };
         Self {
             node: config.group.node,
             key,

@@ -17,7 +17,7 @@ fn a_full_file_is_read() {
          source_check = false\nchecksum = \"trust\"\nclear_by_default = true\n\
          [worker]\ncount = 2\ncpus = [1, 0]\ncipher = \"aws-lc\"\nframes = 8_192\npriority = 10\nbusy_poll = 200\n[tun]\nname = \"tun9\"\n\
          [ike]\nretransmit_timeout_ms = 500\nretransmit_tries = 3\ncookie_threshold = 7\nkeepalive_interval = 0\n\
-         ike_sas_per_peer = 9\nrekeyed_linger_ms = 700\nhalf_open_per_source = 5\nhalf_open_per_network = 6\n",
+         ike_sas_per_peer = 9\nworker_sas_per_child = 16\nrekeyed_linger_ms = 700\nhalf_open_per_source = 5\nhalf_open_per_network = 6\n",
     )
     .unwrap();
     assert_eq!(config.instance, "gw1");
@@ -45,6 +45,7 @@ fn a_full_file_is_read() {
     assert_eq!((config.ike.retransmit_tries, config.ike.cookie_threshold), (3, 7));
     assert_eq!(config.ike.keepalive_interval, Duration::ZERO);
     assert_eq!(config.ike.ike_sas_per_peer, 9);
+    assert_eq!(config.ike.worker_sas_per_child, 16);
     assert_eq!((config.ike.half_open_per_source, config.ike.half_open_per_network), (5, 6));
     assert_eq!(config.ike.rekeyed_linger, Duration::from_millis(700));
 }

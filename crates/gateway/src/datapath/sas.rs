@@ -11,7 +11,7 @@ use testudo_base::spi::{Shard, Spi};
 use testudo_crypto::Library;
 use testudo_ike::output::{ChildSaId, Path};
 use testudo_ipsec::dataplane::Command;
-use testudo_ipsec::number::{SequenceBlock, Stripe, Stripes};
+use testudo_ipsec::number::{SequenceBlock, Stripe, Stripes, WorkerId};
 use testudo_ipsec::pmtu::TooBig;
 use testudo_ipsec::sa::{ChildSaParams, InboundSa, OutboundSa, SaTotals};
 use testudo_ipsec::sad::SlotBlock;
@@ -26,6 +26,8 @@ pub(super) struct Sas {
     installed: BTreeMap<ChildSaId, Installed>,
     /// Child SAs that send nothing yet, or no more.
     idle: BTreeSet<ChildSaId>,
+    /// Child SAs by which one worker alone sends.
+    own: BTreeMap<ChildSaId, WorkerId>,
     /// The inbound SPI of the SA that sends in place of each Child SA until its turn comes.
     stand_ins: BTreeMap<ChildSaId, Spi>,
     by_spi: BTreeMap<Spi, ChildSaId>,
@@ -145,15 +147,52 @@ impl Sas {
     }
 
     /// Sends through the SA from the next packet on, or from the moment at which workers have its
-    /// policy. The SA before it sends no more, and does not follow a peer that moves.
+    /// policy. The SA before it sends no more, and does not follow a peer that moves. The successor of
+    /// a worker's own SA is for that worker, unless it serves all already. That of the SA for all is
+    /// for all.
     pub(super) fn switch(&mut self, from: ChildSaId, child: ChildSaId) -> Vec<Command> {
         if self.installed.contains_key(&from) {
             self.idle.insert(from);
         }
+        let former = self.own.remove(&from);
+        let worker = former.filter(|_| from == child || self.idle.contains(&child));
         let Some(sa) = self.installed.get(&child) else { return Vec::new() };
+        let (policy, spi_in) = (sa.outbound.policy(), sa.inbound.spi());
         self.idle.remove(&child);
         self.stand_ins.remove(&child);
-        let policy = sa.outbound.policy();
+        let was_own = self.own.remove(&child).is_some();
+        let commands = match (former, worker) {
+            (Some(_), None) => return self.leave_worker(from),
+            (_, Some(worker)) => {
+                self.own.insert(child, worker);
+                self.send_now_or_later(policy, child)
+            }
+            (None, None) => self.send_now_or_later(policy, child),
+        };
+        // At its worker too, the successor of one that is for all from now on replaces it.
+        let cleared = (was_own && worker.is_none()).then_some(Command::ClearOutbound(policy, spi_in));
+        cleared.into_iter().chain(commands).collect()
+    }
+
+    /// The worker whose own SA this was sends by the one for all.
+    fn leave_worker(&self, child: ChildSaId) -> Vec<Command> {
+        let own = self.installed.get(&child);
+        let cleared = own.map(|sa| Command::ClearOutbound(sa.outbound.policy(), sa.inbound.spi()));
+        cleared.into_iter().collect()
+    }
+
+    /// What this worker sends of the policy's traffic goes through the SA, and what others send does
+    /// not.
+    pub(super) fn bind(&mut self, child: ChildSaId, worker: WorkerId) -> Vec<Command> {
+        let Some(policy) = self.installed.get(&child).map(|sa| sa.outbound.policy()) else {
+            return Vec::new();
+        };
+        self.own.insert(child, worker);
+        self.idle.remove(&child);
+        self.send_now_or_later(policy, child)
+    }
+
+    fn send_now_or_later(&mut self, policy: PolicyId, child: ChildSaId) -> Vec<Command> {
         if !self.waiting.iter().any(|(waiting, _)| *waiting == policy) {
             return self.send_by(policy, child);
         }
@@ -168,12 +207,17 @@ impl Sas {
         waiting.iter().flat_map(|(policy, child)| self.send_by(*policy, *child)).collect()
     }
 
-    /// A policy sends by this SA: with its stripes, if it is spread.
+    /// A policy sends by this SA, at one worker or at all: with its stripes, if it is spread.
     fn send_by(&self, policy: PolicyId, child: ChildSaId) -> Vec<Command> {
         let Some(sa) = self.installed.get(&child) else { return Vec::new() };
         let stripes = self.stripes.get(&child);
         let stripes = stripes.map(|n| Command::SetStripes(policy, sa.inbound.spi(), Arc::clone(&n.stripes)));
-        [Command::SetOutbound(policy, Arc::clone(&sa.outbound))].into_iter().chain(stripes).collect()
+        let outbound = Arc::clone(&sa.outbound);
+        let set = match self.own.get(&child) {
+            Some(worker) => Command::SetOwnOutbound(*worker, policy, outbound),
+            None => Command::SetOutbound(policy, outbound),
+        };
+        [set].into_iter().chain(stripes).collect()
     }
 
     /// The next numbers of a spread Child SA.
@@ -251,7 +295,19 @@ impl Sas {
         }
         let cleared = stand_in.into_iter().chain([inbound.spi()]);
         let cleared = cleared.map(|spi| Command::ClearOutbound(policy, spi));
-        cleared.chain([Command::RemoveInbound(inbound.spi())]).collect()
+        let mut commands: Vec<Command> = cleared.chain([Command::RemoveInbound(inbound.spi())]).collect();
+        // The worker may have another one, if the peer has made more than there are workers.
+        let other = self.own.remove(&child).and_then(|worker| self.own_of(policy, worker));
+        commands.extend(other.into_iter().flat_map(|other| self.send_by(policy, other)));
+        commands
+    }
+
+    /// The newest Child SA by which this worker alone sends a policy's traffic.
+    fn own_of(&self, policy: PolicyId, worker: WorkerId) -> Option<ChildSaId> {
+        let is_of =
+            |child: &ChildSaId| self.installed.get(child).is_some_and(|sa| sa.outbound.policy() == policy);
+        let mut own = self.own.iter().rev().filter(|(_, of)| **of == worker).map(|(child, _)| *child);
+        own.find(is_of)
     }
 
     /// The inbound SPI of a Child SA.

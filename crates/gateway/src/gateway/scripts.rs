@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Instant;
 use testudo_fastpath::fib::{Fib, Out, Route};
-use testudo_ike::endpoint::ChildSaState;
+use testudo_ike::endpoint::{ChildSaState, ChildSaStatus};
 use testudo_ike::output::{ChildSaId, Event, IkeSaId};
 
 impl Gateway {
@@ -29,6 +29,15 @@ impl Gateway {
         }
         let Some(sa) = self.endpoint.sa(ike) else { return };
         let Some(child) = sa.children.iter().find(|found| found.id == child) else { return };
+        // The SA of a single worker belongs to the tunnel of the one for all.
+        let is_for_all = |other: &&ChildSaStatus| {
+            (&other.name, other.worker) == (&child.name, None)
+                && (&other.local_ts, &other.remote_ts) == (&child.local_ts, &child.remote_ts)
+        };
+        let mut for_all = sa.children.iter().filter(|_| child.worker.is_some()).filter(is_for_all);
+        if for_all.any(|other| self.updown.renewed(other.id, child.id)) {
+            return;
+        }
         let connection = sa.connection.as_deref().and_then(|name| self.endpoint.connection(name));
         let Some(connection) = connection else { return };
         let config = connection.children.iter().find(|config| config.name == child.name);

@@ -65,6 +65,8 @@ pub(super) fn child(number: u64) -> ChildSaStatus {
         end: None,
         local_ts: vec![ts("10.1.0.0", "10.1.255.255")],
         remote_ts: vec![ts("10.2.0.0", "10.2.255.255")],
+        per_cpu: false,
+        worker: None,
     }
 }
 

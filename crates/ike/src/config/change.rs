@@ -172,6 +172,7 @@ fn between(old: &Child, new: &Child) -> ChildChange {
         replay_window,
         copy,
         priority,
+        per_cpu_sas,
         // For SAs made later. A script that has set something up also removes it.
         reqid: _,
         updown: _,
@@ -180,6 +181,7 @@ fn between(old: &Child, new: &Child) -> ChildChange {
         && *remote_ts == new.remote_ts
         && *proposals == new.proposals
         && *mode == new.mode
+        && *per_cpu_sas == new.per_cpu_sas
         // Not negotiated, but the order of policies, which a rekeyed SA takes over.
         && *priority == new.priority;
     let ours = *replay_window == new.replay_window

@@ -78,7 +78,7 @@ pub struct ChildStatus {
     pub next_try: Option<Time>,
     /// When its peer last proved to be alive; of several peers, the latest time.
     pub heard: Option<Time>,
-    /// Number of its Child SAs that are up: one for each peer.
+    /// Number of its Child SAs that are up: one for each peer, without those of single workers.
     pub sas: usize,
 }
 
@@ -183,7 +183,7 @@ fn look_at<'a>(sa: &'a IkeSa, found: &mut BTreeMap<&'a str, Found>) {
             of_child.asked |= sa.is_renewing(child.id);
             continue;
         }
-        of_child.sas += 1;
+        of_child.sas += usize::from(!sa.is_additional(child));
         of_child.heard = of_child.heard.max(Some(sa.last_heard));
         of_child.installed = of_child.installed.into_iter().chain([child.installed]).min();
     }

@@ -69,6 +69,12 @@ pub struct EndpointConfig {
     /// Bound on the traffic selectors of all Child SAs of one IKE SA: each may have to be compared
     /// with a packet.
     pub selector_limit: usize,
+    /// Workers of this host, each of which may have a Child SA of its own (RFC 9611). Zero: such
+    /// Child SAs are neither requested nor made.
+    pub resource_workers: u16,
+    /// Bound on the Child SAs that one child may have in one IKE SA for workers, beside the fallback
+    /// SA; the peer may request no more.
+    pub resource_limit: usize,
     /// SAs that a peer may create at once by CREATE_CHILD_SA, through an IKE SA and its renewals.
     pub creation_burst: u32,
     /// Interval after which it may create one more.
@@ -117,6 +123,8 @@ impl Default for EndpointConfig {
             twin_limit: NonZeroUsize::new(256),
             child_limit: 256,
             selector_limit: 1024,
+            resource_workers: 0,
+            resource_limit: 64,
             creation_burst: 512,
             creation_pace: Duration::from_secs(1),
             childless_timeout: Duration::from_secs(20),

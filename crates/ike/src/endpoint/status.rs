@@ -193,6 +193,10 @@ pub struct ChildSaStatus {
     pub local_ts: Vec<TrafficSelector>,
     /// The peer's side, narrowed.
     pub remote_ts: Vec<TrafficSelector>,
+    /// Each worker may have a Child SA of its own with these selectors (RFC 9611).
+    pub per_cpu: bool,
+    /// The worker that sends by this one. `None`: all that have none of their own.
+    pub worker: Option<u16>,
 }
 
 /// Names and numbers of an IKE SA and its Child SAs.
@@ -427,6 +431,8 @@ impl ChildSaStatus {
             end: child.limits.times.end,
             local_ts: params.local_ts.clone(),
             remote_ts: params.remote_ts.clone(),
+            per_cpu: sa.part(child).is_some(),
+            worker: sa.resources.worker(params.spi_in),
         }
     }
 }

@@ -36,7 +36,7 @@ fn queued(task: &Task) -> &'static str {
     match task {
         Task::DeleteIke => "IKE_DELETE",
         Task::DeleteSpi(_) => "CHILD_DELETE",
-        Task::NewChild { .. } | Task::ReplaceChild(_) => "CHILD_CREATE",
+        Task::NewChild { .. } | Task::NewResource { .. } | Task::ReplaceChild(_) => "CHILD_CREATE",
         Task::RekeyChild(_) => "CHILD_REKEY",
         Task::RekeyIke => "IKE_REKEY",
         Task::SyncMessageIds => "IKE_MID_SYNC",

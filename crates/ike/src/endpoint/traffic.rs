@@ -14,6 +14,11 @@ impl Endpoint {
     pub fn esp_source(&mut self, now: Time, child: ChildSaId, remote: SocketAddr) {
         let Some(id) = self.env.table.by_child(child).map(|sa| sa.id) else { return };
         self.env.with_sa(now, id, |session| {
+            let is_additional = session.sa.child(child).is_some_and(|child| session.sa.is_additional(child));
+            if is_additional && remote.ip() == session.sa.path.remote.ip() {
+                // strongSwan may send by each of these from a port of its own, where nobody listens.
+                return Ok(());
+            }
             session.commit();
             if let Some(child) = session.sa.child_mut(child) {
                 child.source = Some(Box::new(remote));

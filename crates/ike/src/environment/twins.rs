@@ -32,7 +32,10 @@ impl Environment {
     pub(crate) fn predecessor(&self, sa: &IkeSa, name: &str, params: &ChildSaParams) -> Option<ChildSaId> {
         let of = |other: &IkeSa| {
             let same = |child: &&ChildSa| {
-                child.name == name && child.is_proven() && self.loaded.is_displaced_by(other, child, params)
+                child.name == name
+                    && child.is_proven()
+                    && !other.is_additional(child)
+                    && self.loaded.is_displaced_by(other, child, params)
             };
             other.children.iter().find(same).map(|child| child.id)
         };
@@ -53,17 +56,19 @@ impl Environment {
     /// so that there is nothing to wait for.
     pub(crate) fn holder(&self, sa: &IkeSa, old: ChildSaId) -> Option<ChildSaId> {
         let Some(named) = sa.child(old) else { return Some(old) };
-        let same = |child: &&ChildSa| {
+        let same = |other: &IkeSa, child: &ChildSa| {
             child.outbound == Outbound::Active
                 && child.name == named.name
+                && other.resources.worker(child.params.spi_in) == sa.resources.worker(named.params.spi_in)
                 && child.params.local_ts == named.params.local_ts
                 && child.params.remote_ts == named.params.remote_ts
         };
         match named.outbound {
             Outbound::Active | Outbound::Waiting(_) => Some(old),
             Outbound::Retired | Outbound::Expired => {
-                let here = sa.children.iter().find(same).map(|child| child.id);
-                let elsewhere = || self.twins_of(sa).any(|other| other.children.iter().any(|c| same(&c)));
+                let here = sa.children.iter().find(|child| same(sa, child)).map(|child| child.id);
+                let elsewhere =
+                    || self.twins_of(sa).any(|other| other.children.iter().any(|child| same(other, child)));
                 here.or_else(|| (named.outbound == Outbound::Retired && elsewhere()).then_some(old))
             }
         }

@@ -9,7 +9,7 @@ use crate::exchange::session::Session;
 use crate::exchange::{describe, mode};
 use crate::message::{Notify, NotifyType, Payload, Payloads, SaPayload, TsPayload};
 use crate::output::{ChildSaId, Event, Output, Path, Reason};
-use crate::sa::{AgreedChild, ChildLimits, ChildPhase, ChildSa, IkeSa, Outbound};
+use crate::sa::{AgreedChild, ChildLimits, ChildPhase, ChildSa, IkeSa, Outbound, Part};
 use crate::suite::{EspChoice, EspSuite, Nonces, Role, Secret, SuiteError, accept, offer, select};
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -67,6 +67,9 @@ pub(crate) fn accept(
     let asked = mode::to_ask(session.sa, offered, &wanted, None);
     let agreed =
         judge(offered, answer.spi_in, answer.payloads, offer::ChildExchange::IkeAuth, &wanted, asked)?;
+    if create_child::is_invited(session, child, answer.payloads) {
+        session.sa.resources.set(answer.spi_in, &child.name, Part::Fallback);
+    }
     let origin = ChildOrigin {
         role: Role::Initiator,
         nonces: answer.nonces,
@@ -123,7 +126,11 @@ fn choose(
     });
     let choice = choose_suite(child, offered, offer::ChildExchange::IkeAuth)?;
     let mode = mode::to_answer(session.sa, child, &selectors, request);
-    let (agreed, answer) = agree(session, &choice, selectors, mode)?;
+    let (agreed, mut answer) = agree(session, &choice, selectors, mode)?;
+    if create_child::is_invited(session, child, request) {
+        session.sa.resources.set(agreed.spi_in, &child.name, Part::Fallback);
+        answer.extend(create_child::invite(session, child));
+    }
     let origin = ChildOrigin { role: Role::Responder, nonces, shared: &[], replaces: None, stays: true };
     make(session, child, &origin, agreed)?;
     Ok(answer)
@@ -139,6 +146,7 @@ pub(crate) fn agree(
     let home = session.sa.our_spi().shard();
     let no_spi = || NoChild::new(NotifyType::NoAdditionalSas, "no free ESP SPI is left");
     let spi_in = session.env.alloc.esp_spi(session.now, home).ok_or_else(no_spi)?;
+    session.sa.resources.forget(spi_in);
     let mut answer = vec![
         Payload::Sa(choice.answer(spi_in)),
         Payload::TsInitiator(TsPayload::new(selectors.remote.clone())),
@@ -183,18 +191,26 @@ pub(crate) fn install(
     let reqid = reqid.unwrap_or_else(|| session.env.numbers.reqid(&session.sa.connection, &child.name));
     // If it replaces one in another IKE SA, or one beside which the peer made it, it is a Child SA
     // of its own for all but the data plane.
+    if let Some(old) = origin.replaces.and_then(|old| session.sa.child(old)).map(|old| old.params.spi_in) {
+        session.sa.resources.pass_on(old, params.spi_in);
+    }
+    let is_alone = origin.replaces.is_none() && session.sa.resources.worker(params.spi_in).is_none();
     let beside = sibling(session, &child.name, &params).filter(|_| origin.role == Role::Responder);
     let elsewhere = session.env.predecessor(session.sa, &child.name, &params).or(beside);
-    let elsewhere = elsewhere.filter(|_| origin.replaces.is_none());
+    let elsewhere = elsewhere.filter(|_| is_alone);
     let named = origin.replaces.or(elsewhere);
     let replaces = named
         .and_then(|old| session.env.holder(session.sa, old))
         .and_then(|old| Some((old, create_child::spi_of(session, old)?)));
     let missed = named.is_some() && replaces.is_none();
-    let (phase, outbound) = match replaces {
+    let fallback = create_child::fallback_of_new(session, &child.name, &params, replaces.is_some());
+    // Our answer may be lost, and the peer does not have the SA before it comes.
+    let beside = fallback.filter(|_| origin.role == Role::Responder);
+    let place = replaces.map(|(_, old)| old).or(beside.and_then(|id| create_child::spi_of(session, id)));
+    let (phase, outbound) = match place {
         // Until the peer knows of it, it may send through it.
         _ if !origin.stays => (ChildPhase::Rekeyed, Outbound::Retired),
-        Some((_, old)) => (ChildPhase::Installed, Outbound::Waiting(old)),
+        Some(old) => (ChildPhase::Installed, Outbound::Waiting(old)),
         None => (ChildPhase::Installed, Outbound::Active),
     };
     let old = named.map(|old| format!(", in the place of {{{}}}", old.0)).unwrap_or_default();
@@ -217,7 +233,7 @@ pub(crate) fn install(
         connection: session.sa.connection.clone(),
         name: child.name.clone(),
         params: Box::new(params.clone()),
-        replaces: replaces.map(|(old, _)| old),
+        replaces: replaces.map(|(old, _)| old).or(fallback),
     });
     let limits = ChildLimits::draw(&child.lifetime, session.now, session.env.entropy());
     // Usually it stays the only one, so no room for more is taken.
@@ -241,6 +257,7 @@ pub(crate) fn install(
         None => session.env.effects.event(Event::ChildUp(session.sa.id, id)),
         Some(old) => session.env.effects.event(Event::ChildRekeyed(session.sa.id, old, id)),
     }
+    create_child::note_installed(session, id, origin.role, fallback.is_some());
     session.env.loaded.connections.note_child_up(session.now, &session.sa.connection, &child.name);
     if missed {
         // Initiations that have asked for it meanwhile have it now.
@@ -260,7 +277,10 @@ pub(crate) fn install(
 /// shows that it has the other.
 fn sibling(session: &Session<'_>, name: &str, new: &ChildSaParams) -> Option<ChildSaId> {
     let alike = |child: &&ChildSa| {
-        child.name == name && child.is_proven() && session.env.loaded.is_displaced_by(session.sa, child, new)
+        child.name == name
+            && child.is_proven()
+            && !session.sa.is_additional(child)
+            && session.env.loaded.is_displaced_by(session.sa, child, new)
     };
     session.sa.children.iter().find(alike).map(|child| child.id)
 }
@@ -309,8 +329,12 @@ pub(crate) fn remove(session: &mut Session<'_>, id: ChildSaId, reason: &Reason) 
     if child.outbound != Outbound::Expired {
         session.env.effects.outputs.push_back(Output::RemoveChild { child: id, spi_in });
     }
+    let worker = session.sa.resources.worker(spi_in);
+    session.sa.resources.forget(spi_in);
     session.env.alloc.release_esp_spi(session.now, spi_in);
-    if let Outbound::Waiting(old) = child.outbound {
+    if let Outbound::Waiting(old) = child.outbound
+        && session.sa.resources.worker(old) == worker
+    {
         reinstate(session.sa, old);
     }
     let reason = if matches!(child.phase, ChildPhase::Deleted(_)) { &Reason::Rekeyed } else { reason };

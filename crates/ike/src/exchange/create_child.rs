@@ -12,6 +12,7 @@ mod ike;
 mod initiator;
 mod keys;
 mod replace;
+mod resource;
 mod responder;
 
 pub(crate) use agreement::{handle_request, handle_response};
@@ -21,6 +22,9 @@ pub(crate) use ike::{ask_new_ike_keys, decide_for, ike_deleted, leave_to_rival};
 pub(crate) use initiator::{ask_new_child, ask_new_keys, child_failed, creation_lost};
 pub(crate) use replace::{
     child_of_spi, close_child, proven, send_through, spi_of, sweep_deleted, switch_to_successor,
+};
+pub(crate) use resource::{
+    ask_resource, fallback_of_new, give_back, invite, is_invited, note_installed, waiting as waiting_workers,
 };
 
 use crate::endpoint::EndpointConfig;

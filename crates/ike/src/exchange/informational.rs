@@ -58,7 +58,8 @@ impl Session<'_> {
             if matches!(child.phase, ChildPhase::Deleted(_)) {
                 continue;
             }
-            let lost = (child.is_proven() || child.is_missed()).then(|| child.name.clone());
+            let counts = !self.sa.is_additional(child) && (child.is_proven() || child.is_missed());
+            let lost = counts.then(|| child.name.clone());
             let kind = self.sa.outgoing.pending.as_ref().map(|pending| pending.kind);
             if kind != Some(RequestKind::DeleteSpi(spi_in)) {
                 ours.push(spi_in);
@@ -86,6 +87,8 @@ impl Session<'_> {
         self.commit();
         if let Some(child) = self.sa.children.iter_mut().find(|child| child.params.spi_in == spi_in) {
             child.phase = ChildPhase::Deleting;
+            let id = child.id;
+            create_child::give_back(self, id);
         }
         self.sa.outgoing.queue(Task::DeleteSpi(spi_in));
         self.next_task()
@@ -115,6 +118,7 @@ impl Session<'_> {
                 Task::ReplaceChild(id) => create_child::ask_replacement(self, id)?,
                 Task::RekeyIke => create_child::ask_new_ike_keys(self)?,
                 Task::SyncMessageIds => counter_sync::ask_sync(self)?,
+                Task::NewResource { fallback, tries } => create_child::ask_resource(self, fallback, tries)?,
                 Task::SyncReplayCounters(by) => counter_sync::ask_replay_sync(self, by)?,
             };
             if asked {

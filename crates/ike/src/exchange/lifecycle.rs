@@ -62,7 +62,7 @@ impl Session<'_> {
             && let What::Child { name, spi_in, replaces, .. } = creating.what
         {
             self.env.alloc.release_esp_spi(self.now, spi_in);
-            if replaces.is_none() {
+            if replaces.is_none() && self.sa.resources.worker(spi_in).is_none() {
                 create_child::child_failed(self, &name, reason.clone());
             }
         }

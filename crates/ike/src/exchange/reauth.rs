@@ -134,7 +134,8 @@ pub(crate) fn complete(session: &mut Session<'_>) -> Result<(), Reason> {
                 | Task::ReplaceChild(_)
                 | Task::RekeyIke
                 | Task::SyncMessageIds
-                | Task::SyncReplayCounters(_) => {}
+                | Task::SyncReplayCounters(_)
+                | Task::NewResource { .. } => {}
             }
         }
         give_way(old);
@@ -202,8 +203,8 @@ pub(crate) fn ended(session: &mut Session<'_>, reason: &Reason) {
     }
 }
 
-/// The peer has shown that it has the whole new IKE SA: outbound traffic moves to the new Child
-/// SAs.
+/// The peer has shown that it has the whole new IKE SA, and all answers so far: outbound traffic
+/// moves to the new Child SAs.
 pub(crate) fn peer_is_ready(session: &mut Session<'_>) {
     let elsewhere = |new: ChildSaId| {
         let waits = session.sa.child(new).and_then(ChildSa::waits_for);
@@ -214,7 +215,8 @@ pub(crate) fn peer_is_ready(session: &mut Session<'_>) {
         .map(|(new, _)| new)
         .filter(|new| elsewhere(*new))
         .collect();
-    ready.into_iter().for_each(|new| create_child::proven(session, new));
+    let workers = create_child::waiting_workers(session.sa);
+    ready.into_iter().chain(workers).for_each(|new| create_child::proven(session, new));
 }
 
 /// The wait for it is bounded: the peer may have lost the Child SAs through which we still send.

@@ -340,6 +340,8 @@ registry! {
         ChildSaNotFound = 44 "CHILD_SA_NOT_FOUND",
         /// RFC 9370.
         StateNotFound = 47 "STATE_NOT_FOUND",
+        /// RFC 9611.
+        TsMaxQueue = 48 "TS_MAX_QUEUE",
         /// RFC 7296 §2.4.
         InitialContact = 16384 "INITIAL_CONTACT",
         /// RFC 7296 §2.3.

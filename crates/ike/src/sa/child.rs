@@ -66,6 +66,11 @@ impl ChildSa {
         self.is_installed() && !self.is_missed()
     }
 
+    /// True if outbound traffic goes through it.
+    pub(crate) fn is_sending(&self) -> bool {
+        self.outbound == Outbound::Active
+    }
+
     /// True if the peer surely has it too: the peer cannot renew one that it does not know yet.
     pub(crate) fn is_proven(&self) -> bool {
         self.is_installed() && self.outbound == Outbound::Active

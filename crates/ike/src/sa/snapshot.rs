@@ -3,7 +3,7 @@
 //! No two nodes have the same clock. The times in a snapshot are on a clock of its own, which stood
 //! at [`TAKEN`] when the snapshot was made.
 
-use super::{Anchor, CounterSync, EarlierRounds, Ends, IkeSa, Synced};
+use super::{Anchor, CounterSync, EarlierRounds, Ends, IkeSa, Resources, Synced};
 use crate::endpoint::SnapshotError;
 use crate::output::Time;
 use std::time::Duration;
@@ -23,11 +23,13 @@ pub enum SnapshotVersion {
     V28,
     /// With the peer's rounds of authentication before its last (RFC 4739) after that.
     V29,
+    /// With the Child SAs that are for one worker each (RFC 9611) after that.
+    V30,
 }
 
 impl SnapshotVersion {
     /// Everything that this build writes.
-    pub const NEWEST: Self = Self::V29;
+    pub const NEWEST: Self = Self::V30;
 
     fn number(self) -> u16 {
         match self {
@@ -35,11 +37,12 @@ impl SnapshotVersion {
             Self::V27 => 27,
             Self::V28 => 28,
             Self::V29 => 29,
+            Self::V30 => 30,
         }
     }
 
     fn of(number: u16) -> Option<Self> {
-        let mut all = [Self::V26, Self::V27, Self::V28, Self::V29].into_iter();
+        let mut all = [Self::V26, Self::V27, Self::V28, Self::V29, Self::V30].into_iter();
         all.find(|version| version.number() == number)
     }
 }
@@ -66,6 +69,7 @@ pub(crate) fn encode(sa: &IkeSa, now: Time, version: SnapshotVersion) -> Option<
     let counters: Counters = (sa.extensions.counter_sync, sa.incoming.sync.take());
     let origin: Origin = (sa.began_at.take(), sa.anchor.take());
     let rounds: Rounds = sa.earlier_rounds.take();
+    let resources: Resources = std::mem::take(&mut sa.resources);
     let mut size = FIRST_GUESS;
     while size <= LIMIT {
         // A new buffer each time, so that no reallocation leaves keys behind.
@@ -80,6 +84,10 @@ pub(crate) fn encode(sa: &IkeSa, now: Time, version: SnapshotVersion) -> Option<
             }
             SnapshotVersion::V29 => {
                 postcard::to_slice(&(&sa, &counters, &origin, &rounds), body).map(|used| used.len())
+            }
+            SnapshotVersion::V30 => {
+                let whole = (&sa, &counters, &origin, &rounds, &resources);
+                postcard::to_slice(&whole, body).map(|used| used.len())
             }
         };
         match written {
@@ -118,6 +126,13 @@ pub(crate) fn decode(bytes: &[u8], taken: Time) -> Result<IkeSa, SnapshotError> 
     if version >= SnapshotVersion::V29 {
         let Ok((rounds, behind)) = postcard::take_from_bytes::<Rounds>(rest) else { return Err(damaged) };
         sa.earlier_rounds = rounds;
+        rest = behind;
+    }
+    if version >= SnapshotVersion::V30 {
+        let Ok((resources, behind)) = postcard::take_from_bytes::<Resources>(rest) else {
+            return Err(damaged);
+        };
+        sa.resources = resources;
         rest = behind;
     }
     if rest.is_empty() { Ok(timed(sa, taken)) } else { Err(damaged) }

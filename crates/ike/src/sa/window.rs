@@ -84,6 +84,12 @@ pub(crate) enum Task {
     SyncMessageIds,
     /// See [`RequestKind::SyncReplayCounters`].
     SyncReplayCounters(u64),
+    /// Request a Child SA for one worker, beside the fallback SA with this SPI of ours (RFC 9611).
+    NewResource {
+        fallback: Spi,
+        /// Number of the attempt, from 1.
+        tries: u8,
+    },
 }
 
 impl Task {

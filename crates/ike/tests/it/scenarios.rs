@@ -44,6 +44,7 @@ mod multiple_ke;
 mod mutation;
 mod names;
 mod nat;
+mod per_resource;
 mod ppk;
 mod public_keys;
 mod public_keys_hostile;

@@ -139,6 +139,10 @@ pub(super) fn child_sa(child: &ChildSaStatus, now: Time, usage: ChildUsage) -> M
         }
     }
     message.add_text("install-time", seconds_since(child.installed, now));
+    add_flag(&mut message, "per-cpu-sas", child.per_cpu);
+    if let Some(worker) = child.worker {
+        message.add_text("cpu", worker);
+    }
     message.add_list("local-ts", child.local_ts.iter().map(text::selector));
     message.add_list("remote-ts", child.remote_ts.iter().map(text::selector));
     message

@@ -38,9 +38,18 @@ pub(super) fn child(name: &str, section: Fields<'_>, policy: Policy) -> Result<C
         priority: section.parsed("priority", value::number32)?.unwrap_or(0),
         reqid: section.parsed("reqid", value::number32)?.and_then(NonZeroU32::new),
         updown: updown::script(&mut section)?.filter(|_| mode.is_negotiated()),
+        per_cpu_sas: section.parsed("per_cpu_sas", per_cpu_sas)?.unwrap_or(false) && mode.is_negotiated(),
     };
     section.finish_with(CHILD)?;
     Ok(child)
+}
+
+/// `encap` would vary the source port of UDP, which no receiver of this gateway's packets needs.
+fn per_cpu_sas(text: &str) -> Result<bool, Why> {
+    if text.eq_ignore_ascii_case("encap") {
+        return Ok(true);
+    }
+    value::boolean(text).map_err(|_| expected("yes, no or encap"))
 }
 
 /// True if one of the proposal's ciphers has blocks of 64 bits.

@@ -22,8 +22,7 @@ pub(crate) enum Rule {
     Decoded,
     /// Accepted only with these values; the text says what any other value would ask for.
     Only(Accepted, &'static str),
-    /// A boolean, or another word that means yes. Yes has no effect, and the log says so; the text
-    /// is the reason.
+    /// A boolean. Yes has no effect, and the log says so; the text is the reason.
     NoEffect(Accepted, &'static str),
 }
 
@@ -34,8 +33,6 @@ pub(crate) enum Accepted {
     AnyTime,
     /// `yes` or `no`.
     Boolean,
-    /// `yes`, `no` or `encap`.
-    OrEncap,
     /// `no`.
     No,
     /// `yes`.
@@ -71,7 +68,7 @@ const fn words(
     only(name, Accepted::Words(words, expected), what)
 }
 
-use Accepted::{AnyTime, Boolean, Empty, Never, No, OrEncap, Yes, Zero};
+use Accepted::{AnyTime, Boolean, Empty, Never, No, Yes, Zero};
 
 /// `connections.<conn>`.
 pub(super) const CONNECTION: &[Key] = &[
@@ -179,10 +176,7 @@ pub(super) const CHILD: &[Key] = &[
     only("if_id_out", Zero, "an XFRM interface"),
     only("label", Empty, "a security label"),
     words("label_mode", &["system"], "system", "a security label"),
-    Key {
-        name: "per_cpu_sas",
-        rule: Rule::NoEffect(OrEncap, "all workers share one SA, so no processor needs its own"),
-    },
+    decoded("per_cpu_sas"),
 ];
 
 /// `pools.<pool>`; strongSwan accepts the numbers of attributes as names too.
@@ -241,7 +235,7 @@ impl Key {
         };
         let expected = accepted.expected();
         Err(match accepted {
-            AnyTime | Boolean | OrEncap => Refusal::Bad { path, found, why: format!("expected {expected}") },
+            AnyTime | Boolean => Refusal::Bad { path, found, why: format!("expected {expected}") },
             _ => Refusal::Unsupported { path, found, what, expected },
         })
     }
@@ -252,7 +246,6 @@ impl Accepted {
         match self {
             Self::AnyTime => value::seconds(text).is_ok(),
             Self::Boolean => value::boolean(text).is_ok(),
-            Self::OrEncap => value::boolean(text).is_ok() || text.eq_ignore_ascii_case("encap"),
             Self::No => value::boolean(text) == Ok(false),
             Self::Yes => value::boolean(text) == Ok(true),
             Self::Zero => value::is_zero(text),
@@ -267,7 +260,6 @@ impl Accepted {
         match self {
             Self::AnyTime => "a time",
             Self::Boolean => "yes or no",
-            Self::OrEncap => "yes, no or encap",
             Self::No => "no",
             Self::Yes => "yes",
             Self::Zero => "0",

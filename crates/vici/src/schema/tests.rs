@@ -73,7 +73,6 @@ fn other_keys_are_accepted_with_harmless_values_only() {
         let good: Vec<&str> = match accepted {
             Accepted::AnyTime => vec!["0", "30s", "1h"],
             Accepted::Boolean => vec!["yes", "no"],
-            Accepted::OrEncap => vec!["yes", "no", "encap"],
             Accepted::No => vec!["no", "0", "False"],
             Accepted::Yes => vec!["yes", "1", "True"],
             Accepted::Zero => vec!["0", "0s", "0x0", "00", "0/0x00000000", "0 m"],
@@ -143,11 +142,10 @@ fn the_documentation_has_the_same_values() {
         let shown = cells[1];
         let fits = match key.rule {
             Rule::Decoded => !shown.is_empty() && shown != "empty" && shown != "nothing",
-            Rule::NoEffect(Accepted::OrEncap, why) => shown == "a boolean, `encap`" && line.contains(why),
             Rule::NoEffect(_, why) => shown == "a boolean" && line.contains(why),
             Rule::Only(accepted, _) => match accepted {
                 Accepted::AnyTime => shown == "any time",
-                Accepted::Boolean | Accepted::OrEncap => false,
+                Accepted::Boolean => false,
                 Accepted::No => shown == "`no`",
                 Accepted::Yes => shown == "`yes`",
                 Accepted::Zero => shown == "`0`",

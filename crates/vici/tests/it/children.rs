@@ -110,3 +110,14 @@ fn more_children_than_fit_come_in_several_events() {
     assert!(events.iter().all(|event| testudo_vici::codec::encoded_len(event) < MAX_PACKET));
     assert_eq!(ChildReport::read_all(&events).unwrap(), many);
 }
+
+/// `per_cpu_sas`, as strongSwan 6 shows it.
+#[test]
+fn the_sa_of_a_worker_shows_its_number() {
+    let sa = crate::support::net_sa(1);
+    let events = testudo_vici::render::list_sa(&sa, None, testudo_ike::output::Time::default(), &|_| {
+        Default::default()
+    });
+    let child = events[0].section("gw").unwrap().section("child-sas").unwrap().section("net-1").unwrap();
+    assert_eq!((child.text("per-cpu-sas"), child.text("cpu")), (Some("yes"), Some("3")));
+}

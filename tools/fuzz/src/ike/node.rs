@@ -127,7 +127,9 @@ impl Node {
                 Output::SwitchChild { from, to } => {
                     assert!(self.seen.installed.contains_key(&from) && self.seen.installed.contains_key(&to));
                 }
-                Output::StartChild { child } | Output::AdvanceSequence { child, .. } => {
+                Output::StartChild { child }
+                | Output::BindChild { child, .. }
+                | Output::AdvanceSequence { child, .. } => {
                     assert!(self.seen.installed.contains_key(&child));
                 }
                 Output::UpdateChild { child, spi_in, .. } => {

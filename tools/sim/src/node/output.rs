@@ -123,7 +123,9 @@ impl Node {
                 self.marks.remove(&spi_in);
             }
             Output::Event(event) => self.effects.push(Effect::Event(event)),
-            Output::InstallChild { .. }
+            // No member of a cluster makes Child SAs for single workers.
+            Output::BindChild { .. }
+            | Output::InstallChild { .. }
             | Output::Keepalive { .. }
             | Output::AdvanceSequence { .. }
             | Output::InstallAddress { .. }

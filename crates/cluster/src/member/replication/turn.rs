@@ -162,7 +162,7 @@ impl Replication {
                 turn.gone.push(Op::ChildDelete { spi: spi_in });
                 core.outputs.push_back(MemberOutput::Ike(output));
             }
-            Output::InstallAddress { .. } | Output::RemoveAddress { .. } => {
+            Output::InstallAddress { .. } | Output::RemoveAddress { .. } | Output::BindChild { .. } => {
                 core.outputs.push_back(MemberOutput::Ike(output));
             }
             Output::Event(ref event) => {

@@ -184,3 +184,93 @@ fn the_stripes_of_a_spread_sa_go_with_it() {
     sas.remove(child);
     assert!(!sas.is_spread(child) && sas.add_stripe(child, stripe(2)).unwrap().is_empty());
 }
+
+/// The SPIs of the outbound SAs that the commands make a worker's own.
+fn own(commands: &[Command]) -> Vec<(u8, Spi)> {
+    let outbound = commands.iter().filter_map(|command| match command {
+        Command::SetOwnOutbound(worker, POLICY, sa) => Some((worker.get(), sa.spi())),
+        _ => None,
+    });
+    outbound.collect()
+}
+
+fn cleared(commands: &[Command]) -> Vec<Spi> {
+    let cleared = commands.iter().filter_map(|command| match command {
+        Command::ClearOutbound(POLICY, spi) => Some(*spi),
+        _ => None,
+    });
+    cleared.collect()
+}
+
+fn worker(number: u8) -> WorkerId {
+    WorkerId::new(number).unwrap()
+}
+
+/// An SA for all workers, and beside it one for each of the workers 0 and 1.
+fn for_workers() -> (Sas, [ChildSaId; 3]) {
+    let mut sas = Sas::default();
+    let for_all = install(&mut sas, POLICY, 1, Activation::WithPolicy);
+    sas.take_waiting();
+    let children = [0, 1].map(|number| {
+        let child = install(&mut sas, POLICY, u32::from(number) + 2, Activation::SharedPolicy);
+        let commands = sas.bind(child, worker(number));
+        assert_eq!(own(&commands), [(number, params(u32::from(number) + 2).spi_out)]);
+        assert_eq!(set(&commands), [], "it is for no other worker");
+        child
+    });
+    (sas, [for_all, children[0], children[1]])
+}
+
+/// A worker's own SA is renewed, and the one for all: each successor has the same workers.
+#[test]
+fn a_successor_is_for_the_same_worker() {
+    let (mut sas, [for_all, first, second]) = for_workers();
+    let renewed = install(&mut sas, POLICY, 7, Activation::SharedPolicy);
+    let commands = sas.switch(second, renewed);
+    assert_eq!((own(&commands), set(&commands)), (vec![(1, params(7).spi_out)], Vec::new()));
+    let renewed_for_all = install(&mut sas, POLICY, 8, Activation::SharedPolicy);
+    let commands = sas.switch(for_all, renewed_for_all);
+    assert_eq!(set(&commands).len(), 1);
+    assert_eq!((own(&commands), cleared(&commands)), (Vec::new(), Vec::new()));
+    // A peer that moves: each goes to its new place, at its worker.
+    let path = Path { local: addr("192.0.2.1:4500"), remote: addr("192.0.2.3:20001") };
+    assert_eq!(own(&sas.update(first, path, MTU).unwrap()), [(0, params(2).spi_out)]);
+    assert_eq!(own(&sas.update(second, path, MTU).unwrap()), [], "it has a successor");
+    assert_eq!(set(&sas.update(renewed_for_all, path, MTU).unwrap()).len(), 1);
+}
+
+/// The SA for all ends: a worker's own serves all. Its successor is then for all, at that worker too.
+#[test]
+fn a_workers_own_may_become_the_one_for_all() {
+    let (mut sas, [for_all, first, _]) = for_workers();
+    let commands = sas.switch(for_all, first);
+    assert_eq!(cleared(&commands), [params(2).spi_in], "the worker sends by it as all others do");
+    assert_eq!(set(&commands).len(), 1);
+    assert!(matches!(commands[0], Command::ClearOutbound(..)), "{commands:?}");
+    let renewed = install(&mut sas, POLICY, 7, Activation::SharedPolicy);
+    let commands = sas.switch(first, renewed);
+    assert_eq!((own(&commands), set(&commands).len()), (Vec::new(), 1));
+}
+
+/// A worker's own SA ends: it sends by the one for all, which stays for all.
+#[test]
+fn a_worker_returns_to_the_one_for_all() {
+    let (mut sas, [for_all, first, _]) = for_workers();
+    let commands = sas.switch(first, for_all);
+    assert_eq!(own(&commands), []);
+    assert_eq!(cleared(&commands), [params(2).spi_in]);
+    assert_eq!(cleared(&sas.remove(first)), [params(2).spi_in]);
+    let renewed = install(&mut sas, POLICY, 7, Activation::SharedPolicy);
+    assert_eq!(set(&sas.switch(for_all, renewed)).len(), 1, "all send by its successor");
+}
+
+/// The peer has made more than there are workers: the newest one of a worker sends, and the one
+/// before it if that goes.
+#[test]
+fn of_several_the_newest_sends() {
+    let (mut sas, [_, first, _]) = for_workers();
+    let more = install(&mut sas, POLICY, 9, Activation::SharedPolicy);
+    assert_eq!(own(&sas.bind(more, worker(0))), [(0, params(9).spi_out)]);
+    assert_eq!(own(&sas.remove(more)), [(0, params(2).spi_out)]);
+    assert_eq!(own(&sas.remove(first)), []);
+}

@@ -168,6 +168,7 @@ fn ask_for_child(
         Payload::TsResponder(TsPayload::new(wanted.remote)),
     ];
     payloads.extend(mode::notify(asked_mode));
+    payloads.extend(create_child::invite(session, child));
     Ok((AskedChild { offered, spi_in }, payloads))
 }
 

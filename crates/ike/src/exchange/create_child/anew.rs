@@ -20,6 +20,12 @@ pub(crate) fn ask_replacement(session: &mut Session<'_>, id: ChildSaId) -> Resul
     else {
         return Ok(false);
     };
+    if session.sa.is_additional(child) {
+        // With the new fallback SA, others are made.
+        let spi_in = child.params.spi_in;
+        session.delete_child(spi_in)?;
+        return Ok(true);
+    }
     let name = child.name.clone();
     let there = up_to_date(session, child).map(|new| (new.id, new.is_proven()));
     let awaited = session.sa.followup.as_ref().map(|followup| &followup.sa);
@@ -42,7 +48,7 @@ pub(crate) fn ask_replacement(session: &mut Session<'_>, id: ChildSaId) -> Resul
     }
     let line = format!("replacing CHILD_SA {name}{{{}}}: its configuration has changed", id.0);
     session.log(ORDINARY, line);
-    let asked = initiator::begin_child(session, &name, Some(id), true, 1);
+    let asked = initiator::begin_child(session, &name, Some(id), true, 1, None);
     if let Err(reason) = &asked {
         replacement_failed(session, id, &reason.to_string());
     }
@@ -161,6 +167,7 @@ fn up_to_date<'a>(session: &'a Session<'_>, old: &ChildSa) -> Option<&'a ChildSa
         child.name == old.name
             && child.is_installed()
             && child.outdated.is_none()
+            && !session.sa.is_additional(child)
             && session.env.loaded.is_displaced_by(session.sa, old, &child.params)
     })
 }

@@ -393,6 +393,7 @@ fn inherit(session: &mut Session<'_>, old: &mut IkeSa) {
     session.commit();
     session.sa.rival_of = None;
     session.sa.children.append(&mut old.children);
+    session.sa.resources.append(std::mem::take(&mut old.resources));
     session.sa.virtual_ips = std::mem::take(&mut old.virtual_ips);
     session.sa.childless = old.childless.take();
     session.env.pools.hand_on(old.id, session.sa);

@@ -9,7 +9,7 @@ use crate::exchange::child::{ChildOrigin, judge};
 use crate::exchange::create_child::agreement::KeyedAnswer;
 use crate::exchange::create_child::followup::next_link;
 use crate::exchange::create_child::keys::{agreed_keys, first_method, other_method};
-use crate::exchange::create_child::{anew, followup, ike, keys, replace};
+use crate::exchange::create_child::{anew, followup, ike, keys, replace, resource};
 use crate::exchange::error::AnswerError;
 use crate::exchange::narrow::Selectors;
 use crate::exchange::session::Session;
@@ -17,7 +17,7 @@ use crate::exchange::{child, describe, mode};
 use crate::message::{ExchangeType, Notify, NotifySa, NotifyType, Payload, SaSpi, TsPayload};
 use crate::output::{ChildSaId, Event, Reason};
 use crate::sa::{
-    AgreedChild, ChildPhase, ChildSa, Creating, IkeSa, KeyExchanges, Offered, Outbound, Outdated,
+    AgreedChild, ChildPhase, ChildSa, Creating, IkeSa, KeyExchanges, Offered, Outbound, Outdated, Part,
     RequestKind, RivalSa, Series, Task, What,
 };
 use crate::suite::{Role, offer};
@@ -53,7 +53,7 @@ pub(crate) fn ask_new_child(session: &mut Session<'_>, name: String, tries: u8) 
         return Ok(false);
     }
     session.log(ORDINARY, format!("establishing CHILD_SA {name}"));
-    let asked = begin_child(session, &name, None, false, tries);
+    let asked = begin_child(session, &name, None, false, tries, None);
     if let Err(reason) = &asked {
         child_failed(session, &name, reason.clone());
     }
@@ -80,7 +80,7 @@ pub(crate) fn ask_new_keys(session: &mut Session<'_>, id: ChildSaId) -> Result<b
     child.limits.times.rekey = None;
     let name = child.name.clone();
     session.log(ORDINARY, format!("rekeying CHILD_SA {name}{{{}}}", id.0));
-    let asked = begin_child(session, &name, Some(id), false, 1);
+    let asked = begin_child(session, &name, Some(id), false, 1, None);
     if let Err(reason) = &asked {
         rekey_failed(session, id, &reason.to_string());
     }
@@ -88,13 +88,14 @@ pub(crate) fn ask_new_keys(session: &mut Session<'_>, id: ChildSaId) -> Result<b
 }
 
 /// Asks for a Child SA. `replaces`: the one that it replaces, and `anew`: because the configuration
-/// has changed.
+/// has changed. `part`: that of an additional one for a worker.
 pub(super) fn begin_child(
     session: &mut Session<'_>,
     name: &str,
     replaces: Option<ChildSaId>,
     anew: bool,
     tries: u8,
+    part: Option<Part>,
 ) -> Result<(), Reason> {
     let refuse = |text: &str| Reason::Refused(text.to_owned());
     let child = configured_child(session, name).ok_or_else(|| refuse("the child was unloaded meanwhile"))?;
@@ -110,6 +111,8 @@ pub(super) fn begin_child(
         .alloc
         .esp_spi(session.now, session.sa.our_spi().shard())
         .ok_or_else(|| refuse("no free ESP SPI is left"))?;
+    session.sa.resources.forget(spi_in);
+    part.into_iter().for_each(|part| session.sa.resources.set(spi_in, name, part));
     let what = What::Child { name: name.to_owned(), spi_in, replaces, tries, series: None };
     let (tried, offered) = (method.into_iter().collect(), Offered::Child(Box::new(child)));
     let creating = Creating { what, nonce, ke, tried, offered, anew, outdated: false, rival: None };
@@ -126,7 +129,8 @@ pub(super) fn configured_child(session: &Session<'_>, name: &str) -> Option<Chil
 fn ask_child(session: &mut Session<'_>, creating: Creating, spi_in: Spi) -> Result<(), Reason> {
     let Some(child) = creating.offered.child() else { return Ok(()) };
     let rekeyed = creating.renews().filter(|_| !creating.anew);
-    let wanted = wanted(session.sa, child, rekeyed);
+    let like = rekeyed.or_else(|| resource::beside(session.sa, &child.name, spi_in));
+    let wanted = wanted(session.sa, child, like);
     let mut payloads = Vec::new();
     if let Some(old) = rekeyed.and_then(|old| session.sa.child(old)) {
         // The SPI on which the initiator of the exchange receives (RFC 7296 §1.3.3).
@@ -134,7 +138,8 @@ fn ask_child(session: &mut Session<'_>, creating: Creating, spi_in: Spi) -> Resu
         let notify = Notify { sa: Some(about), ..Notify::new(NotifyType::RekeySa, Vec::new()) };
         payloads.push(Payload::Notify(notify));
     }
-    payloads.extend(mode::notify(asked_mode(session.sa, child, &wanted, rekeyed)));
+    payloads.extend(mode::notify(asked_mode(session.sa, child, &wanted, like)));
+    payloads.extend(resource::notify_for(session, &child.name, spi_in).filter(|_| rekeyed.is_none()));
     let offered = offer::esp(&child.proposals, spi_in, offer::ChildExchange::CreateChildSa);
     payloads.extend([Payload::Sa(offered), Payload::Nonce(creating.nonce.clone())]);
     payloads.extend(creating.ke.as_ref().map(|ke| Payload::Ke(ke.payload())));
@@ -173,6 +178,12 @@ pub(super) fn child_response(
         let next = next_link(&series.exchanges, payloads)?;
         Ok((series, next))
     });
+    if judged.is_ok()
+        && let Err(why) = resource::note_answer(session, asked, &child, payloads)
+    {
+        unwanted_child(session, asked, true, why);
+        return Ok(());
+    }
     match judged {
         Ok((series, None)) => child_agreed(session, &creating, asked, &child, series),
         Ok((series, Some(next))) => {
@@ -212,6 +223,9 @@ pub(super) fn child_agreed(
     if creating.is_outdone(&series.exchanges.nonces) {
         return child_loses(session, creating, asked, child, series);
     }
+    if let Err(why) = resource::check(session, &asked.name, &series.agreed) {
+        return unwanted_child(session, asked, true, why);
+    }
     let Series { agreed, exchanges: KeyExchanges { nonces, shared, .. } } = series;
     outdo_child(session, creating);
     let old = asked.replaces.filter(|old| session.sa.child(*old).is_some());
@@ -226,7 +240,7 @@ pub(super) fn child_agreed(
                 replace::take_place(session, id);
                 replace::let_go(session, old);
                 session.env.effects.count(session.sa, ExchangeCounter::ChildRekey);
-            } else if asked.replaces.is_none() {
+            } else if asked.replaces.is_none() && session.sa.resources.worker(asked.spi_in).is_none() {
                 let connection = session.sa.connection.clone();
                 session.env.initiate_done(session.now, &connection, session.sa.id, &asked.name, Ok(id));
             }
@@ -294,6 +308,10 @@ pub(crate) fn creation_lost(session: &mut Session<'_>, why: &str) {
         What::Child { name, spi_in, replaces: None, tries, .. } if tries < MAX_TRIES => {
             session.env.alloc.release_esp_spi(session.now, spi_in);
             session.sa.outgoing.queue(Task::DeleteSpi(spi_in));
+            let asked = RequestedChild { name: name.clone(), spi_in, replaces: None, tries, anew };
+            if resource::not_made(session, &asked, true, why) {
+                return;
+            }
             session.sa.outgoing.queue(Task::NewChild { name, tries: tries.saturating_add(1) });
         }
         What::Child { name, spi_in, replaces, tries, .. } => {
@@ -310,6 +328,9 @@ pub(super) fn unwanted_child(session: &mut Session<'_>, asked: &RequestedChild, 
     if made && session.sa.closing.is_none() {
         session.sa.outgoing.queue(Task::DeleteSpi(asked.spi_in));
     }
+    if resource::not_made(session, asked, false, why) {
+        return;
+    }
     match asked.replaces {
         None => child_failed(session, &asked.name, Reason::Refused(why.to_owned())),
         Some(old) => rekey_failed(session, old, why),
@@ -323,6 +344,10 @@ pub(super) fn child_refused(
     error: &Notify,
 ) -> Result<(), Reason> {
     let why = format!("the peer answered {}", error.kind);
+    let is_busy = matches!(error.kind, NotifyType::TemporaryFailure | NotifyType::StateNotFound);
+    if resource::not_made(session, asked, is_busy, &why) {
+        return Ok(());
+    }
     match (asked.replaces, error.kind) {
         // A Child SA that the peer does not know is gone. A needed one is made from scratch.
         (Some(old), NotifyType::ChildSaNotFound) if !asked.anew => {
@@ -441,8 +466,10 @@ fn judged(
     answer: KeyedAnswer<'_>,
 ) -> Result<Series<AgreedChild>, AnswerError> {
     let child = creating.offered.child().ok_or(AnswerError::NoChildAsked)?;
-    let wanted = wanted(sa, child, asked.replaces.filter(|_| !asked.anew));
-    let mode = asked_mode(sa, child, &wanted, asked.replaces.filter(|_| !asked.anew));
+    let rekeyed = asked.replaces.filter(|_| !asked.anew);
+    let like = rekeyed.or_else(|| resource::beside(sa, &asked.name, asked.spi_in));
+    let wanted = wanted(sa, child, like);
+    let mode = asked_mode(sa, child, &wanted, like);
     let exchange = offer::ChildExchange::CreateChildSa;
     let agreed = judge(child, asked.spi_in, answer.payloads, exchange, &wanted, mode)?;
     let exchanges = agreed_keys(sa, creating, agreed.suite.ke, agreed.suite.additional, answer)?;

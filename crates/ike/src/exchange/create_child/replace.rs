@@ -3,6 +3,7 @@
 //! between, in one step.
 
 use crate::exchange::child;
+use crate::exchange::create_child::resource;
 use crate::exchange::reauth;
 use crate::exchange::session::Session;
 use crate::output::{ChildSaId, Output, Reason};
@@ -43,10 +44,21 @@ pub(super) fn displace(session: &mut Session<'_>, old: ChildSaId, new: ChildSaId
 /// Moves the outbound traffic of a Child SA to its successor, if there is one.
 pub(crate) fn switch_to_successor(session: &mut Session<'_>, old: ChildSaId) {
     let place = session.sa.child(old).map(|old| old.params.spi_in);
-    let new = session.sa.children.iter().find(|child| place.is_some() && child.waits_for() == place);
+    // The Child SAs of workers wait beside the fallback SA, not for its place.
+    let worker = |spi| session.sa.resources.worker(spi);
+    let waits = |child: &&ChildSa| {
+        place.is_some_and(|place| {
+            child.waits_for() == Some(place) && worker(child.params.spi_in) == worker(place)
+        })
+    };
+    let new = session.sa.children.iter().find(waits);
     match new.map(|child| child.id) {
         Some(new) => switch_outbound(session, old, new),
-        None => reauth::hand_over(session, old),
+        None => {
+            reauth::hand_over(session, old);
+            resource::promote(session, old);
+            resource::give_back(session, old);
+        }
     }
     if let Some(former) = former(session.sa, old) {
         switch_outbound(session, old, former);
@@ -57,6 +69,10 @@ pub(crate) fn switch_to_successor(session: &mut Session<'_>, old: ChildSaId) {
 pub(crate) fn proven(session: &mut Session<'_>, new: ChildSaId) {
     let Some(child) = session.sa.child(new) else { return };
     let Some(place) = child.waits_for() else { return };
+    if resource::start(session, new) {
+        return;
+    }
+    let Some(child) = session.sa.child(new) else { return };
     // If the other IKE SA has renewed the old one meanwhile, outbound traffic goes through that.
     let moved = || session.env.predecessor(session.sa, &child.name, &child.params);
     let known = |old: &ChildSaId| session.sa.child(*old).is_some() || session.env.sends_elsewhere(*old);
@@ -107,9 +123,11 @@ pub(crate) fn send_through(session: &mut Session<'_>, old: Option<ChildSaId>, pl
             child.outbound = Outbound::Waiting(next);
         }
     }
-    session.env.effects.outputs.push_back(match old {
-        Some(old) => Output::SwitchChild { from: old, to: new },
-        None => Output::StartChild { child: new },
+    let worker = session.sa.resources.worker(next);
+    session.env.effects.outputs.push_back(match (old, worker) {
+        (Some(old), _) => Output::SwitchChild { from: old, to: new },
+        (None, Some(worker)) => Output::BindChild { child: new, worker },
+        (None, None) => Output::StartChild { child: new },
     });
     reauth::pass_place_on(session, place, new);
 }
@@ -172,9 +190,10 @@ fn outdo(sa: &mut IkeSa, old: ChildSaId) -> Option<Spi> {
     Some(child.params.spi_in)
 }
 
-/// The Child SA that one in use has displaced without the peer's request: it sends again.
+/// The Child SA that one in use has displaced without the peer's request: it sends again. That of a
+/// worker displaces none.
 fn former(sa: &IkeSa, active: ChildSaId) -> Option<ChildSaId> {
-    let active = sa.child(active).filter(|child| child.outbound == Outbound::Active)?;
+    let active = sa.child(active).filter(|child| child.is_sending() && !sa.is_additional(child))?;
     let displaced = |child: &&ChildSa| {
         child.name == active.name && child.is_installed() && child.outbound == Outbound::Retired
     };

@@ -11,6 +11,7 @@ use crate::exchange::create_child::ike;
 use crate::exchange::create_child::initiator;
 use crate::exchange::create_child::keys;
 use crate::exchange::create_child::offers_ike;
+use crate::exchange::create_child::resource;
 use crate::exchange::mode;
 use crate::exchange::narrow::Selectors;
 use crate::exchange::session::Session;
@@ -36,11 +37,16 @@ pub(super) fn answer_child_request(
     if renewing || is_ending(session.sa) {
         return Err(NoChild::new(NotifyType::TemporaryFailure, "the IKE_SA is ending"));
     }
-    room(session, payloads.notify(NotifyType::RekeySa).is_some())?;
-    let replaces =
-        payloads.notify(NotifyType::RekeySa).map(|notify| replaced(session.sa, notify)).transpose()?;
+    let rekey = payloads.notify(NotifyType::RekeySa);
+    room(session, rekey.is_some()).map_err(|refusal| resource::no_room(session, payloads, refusal))?;
+    let replaces = rekey.map(|notify| replaced(session.sa, notify)).transpose()?;
     let (child, selectors) = asked_child(session, replaces, payloads)?;
-    room_for(session, replaces, &selectors)?;
+    room_for(session, replaces, &selectors)
+        .map_err(|refusal| resource::no_room(session, payloads, refusal))?;
+    let part = match replaces {
+        Some(_) => None,
+        None => resource::judge(session, &child, &selectors, payloads)?,
+    };
     let offered = payloads.sa().ok_or_else(|| missing("SA"))?;
     let choice = choose_suite(&child, offered, offer::ChildExchange::CreateChildSa)?;
     let (nonces, keys) = keys::answer(session, choice.suite.ke, payloads, exchanged)?;
@@ -49,6 +55,10 @@ pub(super) fn answer_child_request(
     let exchanges = KeyExchanges::new(nonces, shared, choice.suite.additional);
     let mode = mode::to_answer(session.sa, &child, &selectors, payloads);
     let (agreed, mut answer) = child::agree(session, &choice, selectors, mode)?;
+    if let Some(part) = part {
+        session.sa.resources.set(agreed.spi_in, &child.name, part);
+        answer.extend(resource::notify(session, &child, agreed.spi_in));
+    }
     let link = if exchanges.due().is_some() {
         let awaited = FollowupSa::Child { name: child.name, replaces, agreed };
         Some(followup::begin(session, awaited, exchanges)?)
@@ -77,7 +87,12 @@ pub(super) fn complete_child(
         session.env.alloc.release_esp_spi(session.now, agreed.spi_in);
         return Err(not_configured());
     };
+    if let Err(why) = resource::check(session, name, &agreed) {
+        session.env.alloc.release_esp_spi(session.now, agreed.spi_in);
+        return Err(NoChild::new(NotifyType::NoProposalChosen, why));
+    }
     let KeyExchanges { nonces, shared, .. } = exchanges;
+    let worker = session.sa.resources.worker(agreed.spi_in);
     let origin = ChildOrigin { role: Role::Responder, nonces, shared, replaces, stays: true };
     let id = child::make(session, &child, &origin, agreed)?;
     match replaces {
@@ -88,6 +103,7 @@ pub(super) fn complete_child(
                 followup::forget_followup(session);
             }
         }
+        None if worker.is_some() => {}
         None => anew::note_rival(session, id, nonces),
     }
     Ok(())
@@ -136,7 +152,7 @@ fn room_for(
 
 /// The child that the peer requests, and its selectors. A renewed SA keeps its selectors (RFC 7296
 /// §2.9.2), except those not configured any more.
-fn asked_child(
+pub(super) fn asked_child(
     session: &Session<'_>,
     replaces: Option<ChildSaId>,
     payloads: &Payloads,

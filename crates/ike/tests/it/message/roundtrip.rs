@@ -144,6 +144,24 @@ fn an_invalid_ke_notify_names_the_method() {
     assert_eq!(Notify::new(NotifyType::Cookie, vec![0, 19]).wanted_ke(), None);
 }
 
+/// RFC 9611 §5: protocol and SPI size are ignored.
+#[test]
+fn a_resource_has_an_identifier_or_none() {
+    let octets: [&[u8]; 3] = [
+        &[0, 0, 0, 8, 0, 0, 0x40, 0x3c],
+        &[0, 0, 0, 12, 0, 0, 0x40, 0x3c, 0, 0, 0, 7],
+        &[0, 0, 0, 16, 3, 4, 0x40, 0x3c, 1, 2, 3, 4, 0, 0, 0, 7],
+    ];
+    for (content, identifier) in octets.into_iter().zip([&[][..], &[0, 0, 0, 7], &[0, 0, 0, 7]]) {
+        let payloads = Payloads::parse(PayloadType::Notify, content).unwrap();
+        assert_eq!(payloads.notify(NotifyType::SaResourceInfo).unwrap().data, identifier);
+        assert!(payloads.error().is_none());
+    }
+    let full = Payloads::parse(PayloadType::Notify, &[0, 0, 0, 8, 0, 0, 0, 48]).unwrap();
+    assert_eq!(full.error().map(|error| error.kind), Some(NotifyType::TsMaxQueue));
+    assert_eq!(NotifyType::TsMaxQueue.to_string(), "TS_MAX_QUEUE");
+}
+
 #[test]
 fn values_that_do_not_fit_are_refused() {
     let header = Header::parse(&[

@@ -175,4 +175,10 @@ fn a_script_and_a_number_for_a_child() {
     assert_eq!(child_with("reqid", "7").unwrap().reqid.map(u32::from), Some(7));
     assert_eq!(child_with("reqid", "0").unwrap().reqid, None);
     assert!(child_with("reqid", "4294967296").is_err());
+    for (text, expected) in [("no", false), ("yes", true), ("encap", true), ("Encap", true)] {
+        assert_eq!(child_with("per_cpu_sas", text).unwrap().per_cpu_sas, expected, "{text}");
+    }
+    assert!(!child_with("reqid", "7").unwrap().per_cpu_sas, "not by default");
+    let why = child_with("per_cpu_sas", "2").unwrap_err();
+    assert!(why.ends_with("per_cpu_sas: found \"2\", expected yes, no or encap"), "{why}");
 }

@@ -410,6 +410,8 @@ pub(crate) fn net_sa(number: u64) -> IkeSaStatus {
             end: Some(Time(Duration::from_secs(3960))),
             local_ts: vec![ts("10.1.0.0", "10.1.255.255")],
             remote_ts: vec![ts("10.2.0.0", "10.2.255.255"), ts("10.3.0.1", "10.3.0.9")],
+            per_cpu: true,
+            worker: Some(3),
         }],
     }
 }

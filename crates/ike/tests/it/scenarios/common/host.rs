@@ -22,6 +22,8 @@ pub(crate) struct Host {
     pub(crate) virtual_ips: BTreeSet<(IpAddr, IkeSaId)>,
     /// Those of them that it sends through.
     pub(crate) sending: BTreeSet<ChildSaId>,
+    /// Those through which one worker alone sends, and which.
+    pub(crate) bound: BTreeMap<ChildSaId, u16>,
     /// Every message sent, in order.
     pub(crate) sent: Vec<(Path, Vec<u8>)>,
     /// Every message that reached it, in order.
@@ -60,6 +62,7 @@ impl Host {
             installed: BTreeMap::new(),
             virtual_ips: BTreeSet::new(),
             sending: BTreeSet::new(),
+            bound: BTreeMap::new(),
             sent: Vec::new(),
             received: Vec::new(),
             events: Vec::new(),

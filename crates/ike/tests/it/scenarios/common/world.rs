@@ -119,12 +119,23 @@ impl World {
                 }
                 Output::SwitchChild { from, to } => {
                     let gone = !host.installed.contains_key(&from);
-                    assert!(host.sending.remove(&from) || gone, "{from:?} was sent through");
+                    let idle = gone || host.bound.contains_key(&from);
+                    assert!(host.sending.remove(&from) || idle, "{from:?} was sent through");
                     assert!(host.installed.contains_key(&to), "what takes its place is there");
-                    host.sending.insert(to);
+                    let is_back = !host.sending.insert(to) && !host.bound.contains_key(&to);
+                    // That of a worker goes to its successor, and one that is for all now was bound.
+                    host.bound.remove(&to);
+                    let worker = host.bound.remove(&from).filter(|_| !is_back);
+                    host.bound.extend(worker.map(|worker| (to, worker)));
                 }
                 Output::StartChild { child } => {
                     assert!(host.installed.contains_key(&child) && host.sending.insert(child));
+                }
+                Output::BindChild { child, worker } => {
+                    assert!(host.installed.contains_key(&child) && host.sending.insert(child));
+                    // The newest one of a worker sends.
+                    host.sending.retain(|other| host.bound.get(other) != Some(&worker));
+                    host.bound.insert(child, worker);
                 }
                 Output::AdvanceSequence { child, by } => {
                     assert!(host.installed.contains_key(&child));
@@ -139,6 +150,9 @@ impl World {
                     let removed = host.installed.remove(&child).expect("only what is installed goes");
                     assert_eq!(removed.spi_in, spi_in);
                     host.sending.remove(&child);
+                    let worker = host.bound.remove(&child);
+                    let other = host.bound.iter().rev().find(|(_, of)| Some(**of) == worker);
+                    host.sending.extend(other.map(|(other, _)| *other));
                 }
                 Output::InstallAddress { ike, addr } => {
                     assert!(host.virtual_ips.insert((addr, ike)), "an IKE SA brings an address once");
