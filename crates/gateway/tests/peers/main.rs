@@ -29,6 +29,7 @@ mod lifecycle;
 mod log;
 mod mtu;
 mod nat;
+mod per_cpu;
 mod ports;
 mod post_quantum;
 mod python;
