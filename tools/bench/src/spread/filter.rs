@@ -34,11 +34,15 @@ const ALL_SHARDS: [u64; 4] = [u64::MAX; 4];
 
 /// The filters of two nodes: one carries no shard, the other all.
 pub(super) struct Filters {
-    instances: [Instance; 2],
     others: Filter,
     own: Filter,
     scheme: Scheme,
+    /// Dropped after the filters: pins of an open filter cannot be removed.
+    _pins: Pins,
 }
+
+/// Removes the pins of these instances when it is dropped.
+struct Pins([Instance; 2]);
 
 /// Nanoseconds that the filter takes for a packet, without the kernel's part of a test run.
 #[derive(Clone, Copy, Debug)]
@@ -52,12 +56,13 @@ impl Filters {
         let process = std::process::id();
         let name = |node: &str| Instance::new(&format!("bench-{node}-{}-{process}", scheme as u8));
         let instances = [name("others")?, name("own")?];
-        let [others, own] = &instances;
+        let pins = Pins(instances);
+        let [others, own] = &pins.0;
         Ok(Self {
             others: open(others, scheme, NO_SHARD)?,
             own: open(own, scheme, ALL_SHARDS)?,
-            instances,
             scheme,
+            _pins: pins,
         })
     }
 
@@ -76,9 +81,9 @@ impl Filters {
     }
 }
 
-impl Drop for Filters {
+impl Drop for Pins {
     fn drop(&mut self) {
-        for instance in &self.instances {
+        for instance in &self.0 {
             // What the kernel refuses to remove stays; there is nobody to tell.
             let _left = cleanup(instance);
         }
@@ -149,4 +154,27 @@ fn esp_packet(spi: Spi, size: u16) -> Vec<u8> {
     packet.extend(7_u32.to_be_bytes());
     packet.resize(ipv4::HEADER + payload, 0xab);
     packet
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use testudo_fastpath::filter::BPFFS;
+
+    /// As root: the filter is loaded.
+    #[test]
+    fn nothing_stays_pinned() {
+        let pinned = || {
+            let names = std::fs::read_dir(BPFFS).expect("a BPF file system").flatten();
+            let names = names.filter_map(|entry| entry.file_name().into_string().ok());
+            let process = format!("-{}", std::process::id());
+            names.filter(|name| name.contains("-bench-") && name.ends_with(&process)).count()
+        };
+        let filters = Filters::new(Scheme::PacketHash).expect("filters");
+        assert_eq!(pinned(), 2);
+        let cost = filters.cost(Direction::In, 1446).expect("test runs");
+        assert!(cost.own > 0.0 && cost.other > 0.0, "{cost:?}");
+        drop(filters);
+        assert_eq!(pinned(), 0);
+    }
 }

@@ -22,8 +22,8 @@ impl Reordering {
     /// the first copy only).
     pub fn of(numbers: impl IntoIterator<Item = u64>) -> Self {
         let mut found = Self::default();
-        // The arrivals that were higher than all before them, with their places: the first one above
-        // a number is one of these.
+        // The arrivals that were higher than all before them, with their places: the first one
+        // above a number is one of these.
         let mut records: Vec<(u64, u64)> = Vec::new();
         // The arrivals from which no later one has been higher, with their places: the last one
         // below a number is one of these.

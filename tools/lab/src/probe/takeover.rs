@@ -53,9 +53,9 @@ impl Trace {
     }
 }
 
-/// Losses that are closer together than [`FLOWING`] are a burst. Gives the place of the last loss of
-/// the burst with most losses among those that begin at such a place: a single one may have another
-/// cause.
+/// Losses that are closer together than [`FLOWING`] are a burst. Gives the place of the last loss
+/// of the burst with most losses among those that begin at such a place: a single one may have
+/// another cause.
 fn longest_burst(sent: &[(Instant, bool)], begins: impl Fn(usize) -> bool) -> Option<usize> {
     struct Burst {
         first: usize,
