@@ -92,8 +92,8 @@ pub(crate) enum SetupError {
 }
 
 impl Node {
-    /// A gateway that is not in a cluster, or a member that carries the tunnel: behind a fence, with
-    /// granted sequence numbers.
+    /// A gateway that is not in a cluster, or a member that carries the tunnel: behind a fence,
+    /// with granted sequence numbers.
     pub(crate) fn new(
         side: Side,
         library: Library,
