@@ -155,6 +155,7 @@ impl Member {
         self.replication.numbers.use_more_blocks(&mut self.core, &mut self.replication.replicas);
         self.shards.take_what_is_due(&mut self.core, &mut self.replication, now);
         self.shards.expire_arrivals(&mut self.core, &mut self.replication, now);
+        self.shards.hand_over_in_time(&mut self.core, &mut self.replication, now);
         self.shards.freeze(&mut self.core, &mut self.replication, now);
         self.shards.bump(&mut self.core, &mut self.replication, now);
         self.shards.import_some(&mut self.core, &mut self.replication, now);
@@ -186,6 +187,7 @@ impl Member {
             self.asks.next_timeout(),
             self.configuration.next_manifest(&self.core),
             self.shards.next_freeze(&self.core),
+            self.shards.offers_from.filter(|_| self.core.view.running),
         ];
         own.into_iter().chain(others).chain([self.core.group.next_timeout()]).flatten().min()
     }

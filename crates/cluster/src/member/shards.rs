@@ -32,6 +32,8 @@ use testudo_ike::output::Time;
 /// The shards of this node.
 pub(super) struct Shards {
     pub(super) handover: Handover,
+    /// No shard is offered before: nodes have joined that do not send on spread SAs yet.
+    pub(super) offers_from: Option<Time>,
     pub(super) arrivals: Arrivals,
     pub(super) fitness: Fitness,
     /// This node is about to end, and gives its shards away.
@@ -74,6 +76,7 @@ impl Shards {
     pub(super) fn new() -> Self {
         Self {
             handover: Handover::default(),
+            offers_from: None,
             arrivals: Arrivals::default(),
             fitness: Fitness::default(),
             leaves: false,

@@ -62,3 +62,28 @@ fn what_cannot_be_spread_stays_at_home_and_the_log_says_why() {
         assert!(said[0].contains(why), "{said:?}");
     }
 }
+
+/// A node that has joined gets numbers from a row on that all nodes reach together. With a lane it
+/// would send at once, and the peer would drop what the others send below.
+#[test]
+fn a_node_that_has_joined_gets_no_lane_before_its_numbers_begin() {
+    for (syncs, waits) in [(BY_PACKET, true), (Syncs::default(), false)] {
+        let mut world = World::begun_with(3, 1, 1, Duration::from_millis(50), syncs);
+        world.initiate(0);
+        world.run(Duration::from_secs(1));
+        world.crash(2, false);
+        world.view(&[0, 1]);
+        world.run(Duration::from_secs(2));
+        world.restart(2);
+        world.view(&[0, 1, 2]);
+        let end = world.now.plus(Duration::from_secs(10));
+        while !world.nodes[2].logs.iter().any(|line| line.contains("holds the whole state")) {
+            assert!(world.step(end));
+        }
+        world.run(Duration::from_millis(90));
+        assert_eq!(world.nodes[2].shards.0.is_empty() && world.nodes[2].held.is_empty(), waits);
+        world.run(Duration::from_secs(5));
+        world.assert_all_shards_once();
+        assert!(!world.nodes[2].shards.0.is_empty());
+    }
+}

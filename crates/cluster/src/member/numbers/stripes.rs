@@ -31,7 +31,7 @@ use testudo_ipsec::sa::Mode;
 
 /// A stripe for other nodes than the last one begins this much later, so that all nodes know of it
 /// by then.
-const NOTICE: Duration = Duration::from_millis(100);
+pub(in crate::member) const NOTICE: Duration = Duration::from_millis(100);
 /// The time over which the rate of a row clock is measured.
 const RATE_SPAN: Duration = Duration::from_millis(500);
 

@@ -183,7 +183,8 @@ impl Arrivals {
 impl Shards {
     /// Offers some of the shards that another node should have.
     pub(in crate::member) fn hand_over(&mut self, core: &mut Core, replication: &mut Replication, now: Time) {
-        if !core.view.running || !self.handover.0.is_empty() {
+        let waits = self.offers_from.is_some_and(|from| now < from);
+        if !core.view.running || !self.handover.0.is_empty() || waits {
             return;
         }
         // While a node is being brought up to date, a shard changes hands only once all of it has
@@ -204,6 +205,19 @@ impl Shards {
         let offered = misplaced.into_iter().map(|(shard, to)| (shard, Departure::Offered(to, ticket)));
         self.handover.0.extend(offered);
         self.freeze(core, replication, now);
+    }
+
+    /// Offers shards once the nodes that have joined send on spread SAs.
+    pub(in crate::member) fn hand_over_in_time(
+        &mut self,
+        core: &mut Core,
+        replication: &mut Replication,
+        now: Time,
+    ) {
+        if self.offers_from.is_some_and(|from| from <= now) {
+            self.offers_from = None;
+            self.hand_over(core, replication, now);
+        }
     }
 
     /// Another node offers shards: packets for those that are to come here are kept back from now

@@ -2,6 +2,7 @@
 
 use super::Shards;
 use crate::member::core::Core;
+use crate::member::numbers::stripes::NOTICE;
 use crate::member::replication::Replication;
 use crate::node::NodeId;
 use testudo_base::shard::ShardSet;
@@ -35,6 +36,10 @@ impl Shards {
         let standbys: ShardSet = owned.intersection(changes.standby);
         self.grant_all(core, replication, standbys, false);
         self.grant_to_all(core, replication, now, &fresh);
+        if replication.replicas.spread().next().is_some() {
+            // With a lane it would begin to send at once, ahead of the rows of the others.
+            self.offers_from = Some(now.plus(NOTICE));
+        }
         self.hand_over(core, replication, now);
         self.provide(core, replication, now);
     }
