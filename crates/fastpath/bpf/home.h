@@ -144,13 +144,17 @@ static __always_inline int protect_at(const struct arrival *arrival, __u32 flags
  * stranger's need no memory.
  *
  * Written without a lock: packets of an SA arrive in one queue and so on one processor, except for
- * a moment when its peer's path changes; a number lost then is exceeded by the next packet. Numbers
- * wrap with ESN.
+ * a moment when its peer's path changes; a number lost then is exceeded by the next packet.
+ *
+ * Numbers wrap with ESN. The record never falls: forged ones that lead it round the circle of 32
+ * bits only raise it, and a floor is bounded from above.
  */
 static __always_inline void note_seen(struct seen *seen, __u32 number)
 {
-	if ((__s32)(number - seen->number) > 0)
-		seen->number = number;
+	__s32 ahead = number - (__u32)seen->number;
+
+	if (ahead > 0)
+		seen->number += ahead;
 }
 
 /* The shard of an ESP or AH packet; its number is recorded where that is needed. */

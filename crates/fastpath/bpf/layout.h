@@ -9,7 +9,7 @@
 
 #include <linux/types.h>
 
-#define LAYOUT_VERSION 9
+#define LAYOUT_VERSION 10
 
 #define MAX_PORTS 64
 #define MAX_QUEUES 64
@@ -120,8 +120,9 @@ struct cluster {
 #define SEEN_SPREAD 1
 
 struct seen {
-	__u32 number; /* the highest that was seen */
+	__u64 number; /* the highest that was seen, counted on beyond 32 bits */
 	__u32 flags;
+	__u32 zero;
 };
 
 struct address4 {

@@ -221,9 +221,9 @@ pub struct TakenIn {
 }
 
 impl TakenIn {
-    /// The number up to which all count as seen. `seen` is the low half of the highest number that
-    /// this node's filter has seen.
-    pub fn floor(&self, seen: Option<u32>) -> u64 {
+    /// The number up to which all count as seen. `seen` is the highest number that this node's
+    /// filter has seen.
+    pub fn floor(&self, seen: Option<u64>) -> u64 {
         testudo_ipsec::replay::floor(self.mark, seen, self.reach, self.esn)
     }
 }
@@ -247,8 +247,8 @@ pub struct TakenLanes {
 impl TakenLanes {
     /// The number up to which all of a lane count as seen, where the former carrier has not told
     /// its last. `here`: the highest number that this node has accepted in any lane. `seen`: the
-    /// low half of the highest number that its filter has seen.
-    pub fn floor(&self, here: u64, seen: Option<u32>) -> u64 {
+    /// highest number that its filter has seen.
+    pub fn floor(&self, here: u64, seen: Option<u64>) -> u64 {
         let mark = self.mark.max(here);
         let reach = self.reach.saturating_sub(mark.saturating_sub(self.mark));
         testudo_ipsec::replay::floor(mark, seen, reach, self.esn)
@@ -260,7 +260,7 @@ impl TakenLanes {
     }
 
     /// The floor of each lane.
-    pub fn floors(&self, here: u64, seen: Option<u32>) -> impl Iterator<Item = (Shard, u64)> + '_ {
+    pub fn floors(&self, here: u64, seen: Option<u64>) -> impl Iterator<Item = (Shard, u64)> + '_ {
         let estimate = self.floor(here, seen);
         self.lanes.iter().map(move |(lane, exact)| (*lane, exact.unwrap_or(estimate)))
     }

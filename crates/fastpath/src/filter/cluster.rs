@@ -68,16 +68,15 @@ impl Filter {
     }
 
     /// Has the highest sequence number recorded that comes to a VIP for an inbound SA while another
-    /// node carries its shard. `from` is the first number to compare with (its lower half, with
-    /// ESN). Both numbers are in the machine's byte order.
-    pub fn track(&mut self, spi: u32, from: u32) -> Result<()> {
+    /// node carries its shard. `from` is the first number to compare with.
+    pub fn track(&mut self, spi: u32, from: u64) -> Result<()> {
         self.write_seen(spi, from, false)?;
         self.set_spread(spi, false)
     }
 
     /// Has the packets of an inbound SA dealt out to all shards by their numbers, and the highest
     /// number recorded that comes to a VIP, whoever carries it. Otherwise like [`Self::track`].
-    pub fn track_spread(&mut self, spi: u32, from: u32) -> Result<()> {
+    pub fn track_spread(&mut self, spi: u32, from: u64) -> Result<()> {
         self.write_seen(spi, from, true)?;
         self.set_spread(spi, true)
     }
@@ -88,7 +87,7 @@ impl Filter {
         self.set_spread(spi, false)
     }
 
-    fn write_seen(&self, spi: u32, from: u32, is_spread: bool) -> Result<()> {
+    fn write_seen(&self, spi: u32, from: u64, is_spread: bool) -> Result<()> {
         let value = seen_value(from, is_spread);
         self.loaded.seen.set(&spi.to_ne_bytes(), &value, &format_args!("of SA {spi:08x}"))
     }
@@ -104,8 +103,9 @@ impl Filter {
     }
 
     /// The highest sequence number that has come for an SA, of one that is not spread while another
-    /// node carried it; `None` if it is not tracked.
-    pub fn seen(&self, spi: u32) -> Result<Option<u32>> {
+    /// node carried it; `None` if it is not tracked. A packet carries the low 32 bits: the others
+    /// are counted on from the first number, and are lower than the SA's if that was already far.
+    pub fn seen(&self, spi: u32) -> Result<Option<u64>> {
         let value = self.loaded.seen.get(&spi.to_ne_bytes(), &format_args!("of SA {spi:08x}"))?;
         Ok(value.as_deref().and_then(seen_number))
     }

@@ -8,7 +8,7 @@ use testudo_base::prefix::Prefix;
 use testudo_base::spi::Shard;
 
 /// Grows with every change of a map or of a value's meaning.
-pub(super) const LAYOUT_VERSION: u32 = 9;
+pub(super) const LAYOUT_VERSION: u32 = 10;
 /// Ports of an instance.
 pub const MAX_PORTS: u16 = 64;
 /// Receive queues of a port.
@@ -218,17 +218,17 @@ impl ClusterValue {
 }
 
 /// `struct seen`.
-pub(super) fn seen_value(number: u32, is_spread: bool) -> [u8; 8] {
+pub(super) fn seen_value(number: u64, is_spread: bool) -> [u8; 16] {
     let flags = if is_spread { SEEN_SPREAD } else { 0 };
-    let mut value = [0; 8];
-    value[0..4].copy_from_slice(&number.to_ne_bytes());
-    value[4..8].copy_from_slice(&flags.to_ne_bytes());
+    let mut value = [0; 16];
+    value[0..8].copy_from_slice(&number.to_ne_bytes());
+    value[8..12].copy_from_slice(&flags.to_ne_bytes());
     value
 }
 
 /// The number from a `struct seen`.
-pub(super) fn seen_number(value: &[u8]) -> Option<u32> {
-    Some(u32::from_ne_bytes(*value.first_chunk()?))
+pub(super) fn seen_number(value: &[u8]) -> Option<u64> {
+    Some(u64::from_ne_bytes(*value.first_chunk()?))
 }
 
 /// The number of a port from a `struct port`.

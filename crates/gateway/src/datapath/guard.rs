@@ -140,7 +140,7 @@ impl Guard {
     }
 
     /// The highest number that has passed for an SA.
-    pub(super) fn seen(&self, spi: Spi) -> Result<Option<u32>> {
+    pub(super) fn seen(&self, spi: Spi) -> Result<Option<u64>> {
         Ok(self.filter.seen(spi.0)?)
     }
 

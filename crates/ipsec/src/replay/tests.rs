@@ -182,7 +182,7 @@ fn a_floor_beyond_32_bits_does_not_reach_an_sa_that_has_no_more() {
 #[test]
 fn a_floor_is_what_was_told_or_seen_within_reach() {
     let mark = (5 << 32) - 10;
-    let low = |number: u64| Some(number as u32);
+    let low = |number: u64| Some(u64::from(number as u32));
     assert_eq!(floor(mark, None, 1000, true), mark);
     // Seen ahead, also beyond the end of a subspace; seen behind; and what cannot be.
     assert_eq!(floor(mark, low(mark + 5), 1000, true), mark + 5);
@@ -190,12 +190,15 @@ fn a_floor_is_what_was_told_or_seen_within_reach() {
     assert_eq!(floor(mark, low(mark - 500), 1000, true), mark);
     assert_eq!(floor(mark, low(mark + (1 << 30)), 1000, true), mark + 1000);
     assert_eq!(floor(mark, low(mark + (3 << 30)), 1000, true), mark, "this low it is behind");
-    assert_eq!(floor(3, low(u64::from(u32::MAX)), 1000, true), 3, "before the first");
+    // All of it seen, since the SA began.
+    assert_eq!(floor(mark, Some(mark + 20), 1000, true), mark + 20);
+    assert_eq!(floor(3, Some(u64::from(u32::MAX)), 1000, true), 1003);
+    assert_eq!(floor(mark, Some(mark + (1 << 32) - 2), 1000, true), mark + 1000, "led round the circle");
     assert_eq!(floor(u64::MAX - 2, low(5), 1000, true), u64::MAX);
     // Without ESN there is nothing to infer.
     assert_eq!(floor(100, Some(90), 1000, false), 100);
     assert_eq!(floor(100, Some(700), 1000, false), 700);
-    assert_eq!(floor(100, Some(u32::MAX), 1000, false), 1100);
+    assert_eq!(floor(100, low(u64::from(u32::MAX)), 1000, false), 1100);
 }
 
 #[test]

@@ -41,8 +41,9 @@ impl Node {
                 }
             }
             MemberOutput::TakeIn { children } => {
-                let floor =
-                    |child: &TakenIn| (child.spi_in, child.floor(self.seen.get(&child.spi_in.0).copied()));
+                let floor = |child: &TakenIn| {
+                    (child.spi_in, child.floor(self.seen.get(&child.spi_in.0).copied().map(u64::from)))
+                };
                 let floors: Box<[(Spi, u64)]> = children.iter().map(floor).collect();
                 self.member.taken_in(self.now, &floors);
                 self.plane.apply(Command::TakeIn(floors));
@@ -99,7 +100,7 @@ impl Node {
         for taken in children {
             let child = self.plane.by_spi(taken.spi_in).and_then(|child| self.plane.inbound_sa(child));
             let Some(here) = child.map(|sa| sa.window().high_water_mark()) else { continue };
-            let seen = self.seen.get(&taken.spi_in.0).copied();
+            let seen = self.seen.get(&taken.spi_in.0).copied().map(u64::from);
             floors.extend(taken.floors(here, seen).map(|(lane, floor)| (taken.spi_in, lane, floor)));
             if taken.is_estimate() {
                 told.push((taken.spi_in, taken.floor(here, seen)));

@@ -60,8 +60,9 @@ impl World {
                 state.installed.get_mut(&child).unwrap().1.insert(block.next);
             }
             MemberOutput::TakeIn { children } => {
-                let floor =
-                    |taken: &TakenIn| (taken.spi_in, taken.floor(self.seen.get(&taken.spi_in).copied()));
+                let floor = |taken: &TakenIn| {
+                    (taken.spi_in, taken.floor(self.seen.get(&taken.spi_in).copied().map(u64::from)))
+                };
                 let floors: Vec<(Spi, u64)> = children.iter().map(floor).collect();
                 state.member.as_mut().unwrap().taken_in(self.now, &floors);
                 state.floors.extend(floors);

@@ -90,12 +90,12 @@ impl Bench {
     }
 
     /// Has the highest number of an SPI recorded from now on.
-    pub(super) fn track(&self, spi: u32, from: u32) {
+    pub(super) fn track(&self, spi: u32, from: u64) {
         self.loaded.seen.set(&spi.to_ne_bytes(), &seen_value(from, false), &"seen").unwrap();
     }
 
     /// The same, and has the packets of the SPI dealt out by their numbers.
-    pub(super) fn track_spread(&self, spi: u32, from: u32) {
+    pub(super) fn track_spread(&self, spi: u32, from: u64) {
         self.loaded.seen.set(&spi.to_ne_bytes(), &seen_value(from, true), &"seen").unwrap();
     }
 
@@ -103,7 +103,7 @@ impl Bench {
         RowClocks::of(&self.loaded.clocks).expect("row clocks")
     }
 
-    pub(super) fn seen(&self, spi: u32) -> Option<u32> {
+    pub(super) fn seen(&self, spi: u32) -> Option<u64> {
         let value = self.loaded.seen.get(&spi.to_ne_bytes(), &"seen").unwrap()?;
         seen_number(&value)
     }

@@ -154,22 +154,48 @@ fn every_other_node_remembers_the_highest_number_of_an_sa() {
     assert_eq!(bench.seen(ESP_SPI), None, "a stranger's SPI takes no room");
     bench.track(ESP_SPI, 5);
     // With ESN the lower half starts again.
-    let numbers =
-        [(7, 7), (6, 7), (5, 7), (9, 9), (1 << 31, 1 << 31), (u32::MAX, u32::MAX), (1, 1), (u32::MAX, 1)];
+    let (half, whole) = (1 << 31, u64::from(u32::MAX));
+    let numbers = [
+        (7, 7),
+        (6, 7),
+        (5, 7),
+        (9, 9),
+        (1 << 31, half),
+        (u32::MAX, whole),
+        (1, whole + 2),
+        (u32::MAX, whole + 2),
+    ];
     for (number, highest) in numbers {
         assert_eq!(receive(number), Reason::DropOtherNode);
         assert_eq!(bench.seen(ESP_SPI), Some(highest), "after {number}");
     }
     let in_udp = udp(4500, 4500, &[&ESP_SPI.to_be_bytes()[..], &[0, 0, 0, 40], &[0; 20]].concat());
     bench.run(&flooded4(&ipv4(PEER4, US4, UDP).packet(&in_udp)));
-    assert_eq!(bench.seen(ESP_SPI), Some(40));
+    assert_eq!(bench.seen(ESP_SPI), Some(whole + 41));
     // The node that carries the shard has the SA's replay window.
     bench.set_cluster(&ClusterValue { packets: ESP_SHARE, ..table() });
     assert_eq!(receive(41), Reason::WorkerEsp);
-    assert_eq!(bench.seen(ESP_SPI), Some(40));
+    assert_eq!(bench.seen(ESP_SPI), Some(whole + 41));
     bench.set_cluster(&table());
     assert_eq!(receive(42), Reason::DropOtherNode);
-    assert_eq!(bench.seen(ESP_SPI), Some(42));
+    assert_eq!(bench.seen(ESP_SPI), Some(whole + 43));
+}
+
+/// A stranger leads the record round the circle of 32 bits: that must not lower it.
+#[test]
+fn no_forged_number_lowers_the_highest() {
+    let bench = Bench::clustered(&table()).with_socket();
+    bench.track(ESP_SPI, 0);
+    let receive = |number: u32| bench.run(&flooded4(&esp_to_us(number)));
+    let genuine = 1_000_000_u32;
+    receive(genuine);
+    let mut highest = u64::from(genuine);
+    for step in 1..=8_u32 {
+        receive(genuine.wrapping_add(step.wrapping_mul(0x7fff_ffff)));
+        let now = bench.seen(ESP_SPI).unwrap();
+        assert!(now > highest, "{now} after {highest}");
+        highest = now;
+    }
 }
 
 #[test]

@@ -105,13 +105,13 @@ fn every_node_records_the_numbers_of_a_spread_sa_also_those_that_it_carries() {
         bench.set_cluster(&node(packets));
         for (packet, _) in ways(SPREAD, highest + 10) {
             bench.run(&flooded(&packet));
-            assert_eq!(bench.seen(SPREAD.0), Some(highest + 10));
+            assert_eq!(bench.seen(SPREAD.0), Some(u64::from(highest + 10)));
         }
         highest += 10;
         bench.run(&flooded(&esp_to_us(SPREAD, highest - 1)));
-        assert_eq!(bench.seen(SPREAD.0), Some(highest), "a late one");
+        assert_eq!(bench.seen(SPREAD.0), Some(highest.into()), "a late one");
         bench.run(&ethernet_to([2, 0, 0, 0, 0, 7], 0x0800, &esp_to_us(SPREAD, highest + 1)));
-        assert_eq!(bench.seen(SPREAD.0), Some(highest), "a frame for another host");
+        assert_eq!(bench.seen(SPREAD.0), Some(highest.into()), "a frame for another host");
     }
 }
 
@@ -123,10 +123,10 @@ fn fragments_of_a_spread_sa_go_to_all_nodes_and_are_recorded() {
     for (number, packets) in [(7, NO_SHARD), (8, [u64::MAX; 4])] {
         bench.set_cluster(&node(packets));
         assert_eq!(bench.run(&flooded(&first(number))).reason, Reason::WorkerFragment);
-        assert_eq!(bench.seen(SPREAD.0), Some(number));
+        assert_eq!(bench.seen(SPREAD.0), Some(number.into()));
         let later = Ipv4 { fragment: 6, ..ipv4(PEER4, US4, ESP) }.packet(&esp_of(SPREAD, number + 100));
         assert_eq!(bench.run(&flooded(&later)).reason, Reason::WorkerFragment);
-        assert_eq!(bench.seen(SPREAD.0), Some(number), "a later one has no number");
+        assert_eq!(bench.seen(SPREAD.0), Some(number.into()), "a later one has no number");
     }
 }
 
@@ -138,12 +138,16 @@ fn homed_sas_keep_their_home_beside_spread_ones() {
         for (packet, reason) in ways(HOMED, number * 2) {
             assert_eq!(bench.run(&flooded(&packet)).reason, reason);
         }
-        assert_eq!(bench.seen(HOMED.0), Some((number - 1) * 2 + u32::from(number > 1)), "it has its window");
+        assert_eq!(
+            bench.seen(HOMED.0),
+            Some(u64::from((number - 1) * 2 + u32::from(number > 1))),
+            "it has its window"
+        );
         bench.set_cluster(&node(but(HOME)));
         for (packet, _) in ways(HOMED, number * 2 + 1) {
             assert_eq!(bench.run(&flooded(&packet)).reason, Reason::DropOtherNode);
         }
-        assert_eq!(bench.seen(HOMED.0), Some(number * 2 + 1));
+        assert_eq!(bench.seen(HOMED.0), Some(u64::from(number * 2 + 1)));
     }
     // An SPI that nobody knows goes by its shard too.
     bench.set_cluster(&node(only(HOME)));
