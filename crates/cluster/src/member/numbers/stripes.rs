@@ -200,8 +200,8 @@ impl Numbers {
         let last = &child.spread.as_ref()?.stripe;
         // The clock may be far beyond all stripes: it outlives the SAs of its shard, and daemons.
         let end = last.end_row().max(row);
-        let soon = row.saturating_add(notice).clamp(last.first_row, end);
-        let first_row = if at_once { soon } else { end };
+        // It may begin before the last one, which has been granted ahead, and replaces that.
+        let first_row = if at_once { row.saturating_add(notice).min(end) } else { end };
         let stripe = Stripe {
             spi,
             by: last.by,
