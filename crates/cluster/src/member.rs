@@ -234,8 +234,8 @@ impl Member {
     pub fn show_clocks(&mut self, now: Time, row_of: impl Fn(Shard) -> u64) {
         let Replication { numbers, replicas, .. } = &mut self.replication;
         numbers.show_clocks(&mut self.core, replicas, now, row_of);
-        for (spi, rate) in numbers.stripes_that_run_low(&self.core, replicas) {
-            self.shards.numbers_low(&mut self.core, &mut self.replication, now, spi, rate);
+        for spi in numbers.stripes_that_run_low(&self.core, replicas) {
+            self.shards.stripe_low(&mut self.core, &mut self.replication, now, spi);
         }
     }
 

@@ -22,7 +22,7 @@ use super::roll::Roll;
 use super::rule::Electorate;
 use super::wire::{Process, Ready, Ring, Standing};
 use crate::engine::{EngineEvent, RingId, View};
-use crate::group::QuorumRule;
+use crate::group::{QuorumRule, is_most};
 use crate::node::NodeId;
 use std::collections::BTreeMap;
 use std::mem;
@@ -34,7 +34,7 @@ const GENERATION_BITS: u32 = 24;
 #[derive(Debug)]
 pub(super) struct Agreement {
     me: Process,
-    electorate: Electorate,
+    pub(super) electorate: Electorate,
     /// Number of the next epoch that this process opens.
     serial: u64,
     /// The processes of the group, sorted; empty until this one has joined.
@@ -212,12 +212,11 @@ impl Agreement {
     /// half. Where the last node may go on alone, that is half of the group, with its first process
     /// if it is exactly half; then the members vote.
     fn is_enough(&self) -> bool {
-        let (here, all) = (self.present().count() * 2, self.members.len());
         self.roll.is_complete()
             || match self.electorate.rule {
-                QuorumRule::Majority => here > self.electorate.nodes,
+                QuorumRule::Majority => self.present().count() * 2 > self.electorate.nodes,
                 QuorumRule::LastManStanding => {
-                    here > all || here == all && self.present().next() == self.members.first().copied()
+                    is_most(self.members.iter(), |member| !self.roll.is_out(*member))
                 }
             }
     }

@@ -46,7 +46,6 @@ pub(super) struct Thread {
 /// A session and the state that belongs to it.
 struct Connected {
     session: Session,
-    electorate: Electorate,
     /// Notifications that have not been digested, in order.
     notifications: VecDeque<Notification>,
     agreement: Agreement,
@@ -138,7 +137,6 @@ impl Thread {
         let agreement = Agreement::new(session.me, self.electorate, serial);
         Ok(Connected {
             session,
-            electorate: self.electorate,
             notifications: VecDeque::new(),
             agreement,
             announcements: Vec::new(),
@@ -279,7 +277,7 @@ impl Connected {
     /// Whether a ring of this many daemons, which corosync calls quorate, is the only one.
     fn counts(&mut self, daemons: u32) -> Result<bool> {
         let info = self.session.votes()?;
-        let counts = self.electorate.trusts(&info, daemons);
+        let counts = self.agreement.electorate.trusts(&info, daemons);
         let VoteOptions { last_man_standing, auto_tie_breaker, .. } = info.options;
         let is_two_node = !(counts || last_man_standing || auto_tie_breaker);
         if is_two_node && !std::mem::replace(&mut self.noticed, true) {

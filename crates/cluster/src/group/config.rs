@@ -63,6 +63,13 @@ impl QuorumRule {
     }
 }
 
+/// True if those that vote are more than half of all, or half of them with the first.
+pub(crate) fn is_most<T: Copy>(all: impl Iterator<Item = T>, votes: impl Fn(T) -> bool) -> bool {
+    let votes: Vec<bool> = all.map(votes).collect();
+    let voting = votes.iter().filter(|votes| **votes).count() * 2;
+    voting > votes.len() || voting == votes.len() && votes.first() == Some(&true)
+}
+
 /// When a silent node becomes a suspect: after the mean time between its heartbeats and a multiple
 /// of the mean deviation, within bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

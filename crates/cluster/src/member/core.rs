@@ -9,7 +9,7 @@ use super::{MemberConfig, MemberCounters, MemberOutput};
 use crate::alloc::{ClusterAllocator, Shared, hash_key};
 use crate::group::{Durable, Group, Position, ViewStart};
 use crate::node::{NodeId, names};
-use crate::update::{Answer, Answered, CONTROL_PLANE};
+use crate::update::{Answer, Answered, CONTROL_PLANE, SPREADING};
 use commits::Commits;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -137,6 +137,11 @@ impl Core {
     /// [`CONTROL_PLANE`].
     pub(super) fn has_control_plane(&self) -> bool {
         self.view.version >= CONTROL_PLANE
+    }
+
+    /// True if all members of the view spread Child SAs as this node does: see [`SPREADING`].
+    pub(super) fn can_spread(&self) -> bool {
+        self.view.version >= SPREADING
     }
 
     pub(super) fn log(&mut self, level: LogLevel, message: String) {

@@ -1,7 +1,6 @@
 //! Inspection of a member, for comparing it with others.
 
 use super::Member;
-use crate::update::SPREADING;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use testudo_base::spi::Shard;
 use testudo_ike::endpoint::Replication;
@@ -19,7 +18,7 @@ impl Member {
             for (spi, ike) in self.replication.replicas.ikes_of(shard) {
                 (spi, ike.outline.commit, ike.outline.established).hash(&mut hasher);
             }
-            let spread_too = self.core.view.version >= SPREADING;
+            let spread_too = self.core.can_spread();
             let children = self.replication.replicas.children_of(shard);
             for (spi, child) in children.filter(|(_, child)| spread_too || child.spread.is_none()) {
                 (spi, child.ike, child.ledger.reserved, child.ledger.log2).hash(&mut hasher);

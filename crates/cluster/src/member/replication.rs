@@ -11,7 +11,10 @@ pub(super) mod replicas;
 pub(super) mod resync;
 pub(super) mod turn;
 
+use super::core::Core;
 use super::numbers::Numbers;
+use crate::group::Ticket;
+use crate::update::Op;
 use initiations::Initiations;
 use paths::Paths;
 use replicas::Replicas;
@@ -41,5 +44,12 @@ impl Replication {
             wanted: BTreeSet::new(),
             initiations: Initiations::default(),
         }
+    }
+
+    /// Publishes the latest grants, with what else there is. `None` if nothing was published.
+    pub(super) fn publish_grants(&mut self, core: &mut Core, ops: Vec<Op>) -> Option<Ticket> {
+        let ticket = core.publish(ops)?;
+        self.numbers.blocks_published(core, &mut self.replicas, ticket);
+        Some(ticket)
     }
 }

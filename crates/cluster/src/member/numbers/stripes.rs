@@ -18,7 +18,7 @@ use crate::member::MemberOutput;
 use crate::member::core::Core;
 use crate::member::replication::replicas::{ChildReplica, Replicas, SpreadReplica};
 use crate::node::NodeId;
-use crate::update::{Op, SPREADING, Stripe};
+use crate::update::{Op, Stripe};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 use testudo_base::lane::Spread;
@@ -155,7 +155,7 @@ fn unfit_to_spread(core: &Core, child: &ChildReplica) -> Option<&'static str> {
     if has_ah(core, &child.connection) {
         return Some("its connection has an AH child too, and ESP inside AH stays where the AH is");
     }
-    (core.view.version < SPREADING).then_some("a node of the view runs an older version")
+    (!core.can_spread()).then_some("a node of the view runs an older version")
 }
 
 fn has_ah(core: &Core, connection: &str) -> bool {
@@ -193,7 +193,7 @@ impl Numbers {
         skipped: u64,
         at_once: bool,
     ) -> Option<Stripe> {
-        let child = replicas.child_mut(spi).filter(|_| core.view.version >= SPREADING)?;
+        let child = replicas.child_mut(spi).filter(|_| core.can_spread())?;
         let (row, notice) = (self.stripes.row(spi.shard()), self.stripes.notice(spi.shard()));
         let mut ledger = child.ledger;
         ledger.fit(self.stripes.rate(spi.shard()), child.params.esn);
@@ -261,10 +261,8 @@ impl Numbers {
             |stripe: &Stripe| synced.iter().any(|node| joined.contains(node) || !stripe.nodes.contains(node));
         let lacking: Vec<(Spi, ChildSaId)> = replicas
             .spread()
-            .filter(|spi| shards.contains(spi.shard()))
-            .filter_map(|spi| replicas.child(spi).map(|child| (spi, child)))
-            .filter(|(_, child)| child.spread.as_ref().is_some_and(|spread| lacks(&spread.stripe)))
-            .map(|(spi, child)| (spi, child.id))
+            .filter(|(spi, _, spread)| shards.contains(spi.shard()) && lacks(&spread.stripe))
+            .map(|(spi, child, _)| (spi, child.id))
             .collect();
         let (mut ops, mut used_up) = (Vec::new(), Vec::new());
         for (spi, child) in lacking {
@@ -304,32 +302,26 @@ impl Numbers {
     /// cannot be rekeyed before the peer sends on it.
     pub(in crate::member) fn gather_spread(&mut self, core: &mut Core, replicas: &Replicas, now: Time) {
         let just_done = |at: Time| now.since(at) < REKEY_RETRY_INTERVAL;
-        if core.view.version >= SPREADING || self.stripes.gathered.is_some_and(just_done) {
+        if core.can_spread() || self.stripes.gathered.is_some_and(just_done) {
             return;
         }
         self.stripes.gathered = Some(now);
         let owned = core.table.owned_by(core.node);
-        let spread = replicas.spread().filter(|spi| owned.contains(spi.shard()));
-        for child in spread.filter_map(|spi| replicas.child(spi)).map(|child| child.id).collect::<Vec<_>>() {
-            core.endpoint.rekey_child(now, child);
+        for (_, child, _) in replicas.spread().filter(|(spi, ..)| owned.contains(spi.shard())) {
+            core.endpoint.rekey_child(now, child.id);
         }
     }
 
-    /// Spread Child SAs of this node whose last stripe has begun by the clock, with the rows that
-    /// they need in a second: one stripe is always granted ahead. Other nodes may send all of their
-    /// packets, so the owner's own workers need not notice.
-    pub(in crate::member) fn stripes_that_run_low(
-        &self,
-        core: &Core,
-        replicas: &Replicas,
-    ) -> Vec<(Spi, u64)> {
-        let low = |spi: &Spi| {
-            let stripe = &replicas.child(*spi)?.spread.as_ref()?.stripe;
-            let clock = self.stripes.clocks.get(&spi.shard())?;
-            let owned = core.table.owner(spi.shard()) == Some(core.node);
-            (owned && clock.rows >= stripe.first_row).then_some((*spi, clock.rate))
+    /// Spread Child SAs of this node whose last stripe has begun by the clock: one stripe is always
+    /// granted ahead. Other nodes may send all of their packets, so the owner's own workers need not
+    /// notice.
+    pub(in crate::member) fn stripes_that_run_low(&self, core: &Core, replicas: &Replicas) -> Vec<Spi> {
+        let is_low = |spi: Spi, spread: &SpreadReplica| {
+            let clock = self.stripes.clocks.get(&spi.shard());
+            core.table.owner(spi.shard()) == Some(core.node)
+                && clock.is_some_and(|clock| clock.rows >= spread.stripe.first_row)
         };
-        replicas.spread().filter_map(|spi| low(&spi)).collect()
+        replicas.spread().filter(|(spi, _, spread)| is_low(*spi, spread)).map(|(spi, ..)| spi).collect()
     }
 
     /// The row clocks of this node, for the others: those of shards with spread Child SAs.
@@ -340,8 +332,8 @@ impl Numbers {
         now: Time,
         row_of: impl Fn(Shard) -> u64,
     ) {
-        let homes: BTreeSet<Shard> = match core.view.version >= SPREADING {
-            true => replicas.spread().map(|spi| spi.shard()).collect(),
+        let homes: BTreeSet<Shard> = match core.can_spread() {
+            true => replicas.spread().map(|(spi, ..)| spi.shard()).collect(),
             false => BTreeSet::new(),
         };
         let shown: Vec<(Shard, u64)> = homes.into_iter().map(|shard| (shard, row_of(shard))).collect();

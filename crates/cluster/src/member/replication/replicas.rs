@@ -242,9 +242,12 @@ impl Replicas {
         self.children.range_mut(shard.spis())
     }
 
-    /// The SPIs of the spread Child SAs.
-    pub(crate) fn spread(&self) -> impl Iterator<Item = Spi> + '_ {
-        self.spread.iter().copied()
+    /// The spread Child SAs.
+    pub(crate) fn spread(&self) -> impl Iterator<Item = (Spi, &ChildReplica, &SpreadReplica)> {
+        self.spread.iter().filter_map(|spi| {
+            let child = self.children.get(spi)?;
+            Some((*spi, child, child.spread.as_deref()?))
+        })
     }
 
     /// A Child SA is spread from now on, or has its next stripe.

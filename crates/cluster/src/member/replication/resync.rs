@@ -6,7 +6,7 @@ use crate::group::{Ticket, ViewStart};
 use crate::member::configuration::Configuration;
 use crate::member::core::Core;
 use crate::node::NodeId;
-use crate::update::{IkeState, Op, PieceName, SPREADING, Secret};
+use crate::update::{IkeState, Op, PieceName, Secret};
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 use testudo_base::shard::ShardSet;
@@ -250,7 +250,7 @@ impl Replication {
         let state = Box::new(child.state());
         ops.push(match &child.spread {
             // Its owner renews it (`gather_spread`).
-            Some(_) if core.view.version < SPREADING => return,
+            Some(_) if !core.can_spread() => return,
             Some(spread) => Op::SpreadChild { child: state, stripe: spread.stripe.clone() },
             None => Op::Child(state),
         });

@@ -46,10 +46,8 @@ impl Replication {
         self.add_contacts(core, &mut turn.ikes);
         let TurnUpdates { children: mut ops, ikes, before, behind, gone, sends, .. } = turn;
         ops.extend(before.into_iter().chain(ikes).chain(behind).chain(gone));
-        let ticket = core.publish(ops);
-        if let Some(ticket) = ticket {
+        if let Some(ticket) = self.publish_grants(core, ops) {
             core.commits.changed(&changed, ticket);
-            self.numbers.blocks_published(core, &mut self.replicas, ticket);
         }
         for message in sends {
             core.hold(now, message);

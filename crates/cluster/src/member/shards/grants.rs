@@ -12,7 +12,8 @@ use testudo_base::spi::Spi;
 use testudo_ike::output::Time;
 
 impl Shards {
-    /// A Child SA has used half of its last block, or has none, at this rate in packets a second.
+    /// A Child SA has used half of its last block or stripe, or has none, at this rate in packets a
+    /// second.
     pub(in crate::member) fn numbers_low(
         &self,
         core: &mut Core,
@@ -21,39 +22,63 @@ impl Shards {
         spi_in: Spi,
         rate: u64,
     ) {
-        let shard = spi_in.shard();
-        let asked = replication.numbers.is_asked(spi_in);
-        // The next owner grants the numbers of a given-up shard, once all nodes know of it.
-        let given_up = self.handover.held().contains(shard);
-        if !core.view.running || asked || given_up || core.table.owner(shard) != Some(core.node) {
+        if !self.may_grant(core, replication, spi_in) {
             return;
         }
         let Some(child) = replication.replicas.child_mut(spi_in) else { return };
-        let (id, esn) = (child.id, child.params.esn);
-        let op = match child.spread {
-            Some(_) => {
-                let numbers = &mut replication.numbers;
-                numbers.next_stripe(core, &mut replication.replicas, spi_in, 0, false).map(Op::Stripe)
-            }
-            None => {
-                // Without a grant nothing changes: all nodes have the same ledger.
-                let mut ledger = child.ledger;
-                ledger.fit(rate, esn);
-                ledger.grant(spi_in, esn).map(|grant| {
-                    child.ledger = ledger;
-                    replication.numbers.own.granted(Some(grant), false);
-                    let standby = core.table.standby(shard);
-                    Op::Renew(Grants { shard, standby, grants: vec![grant] })
-                })
-            }
-        };
-        // Not only when none is left: the peer may answer late.
-        let ends = replication.replicas.child(spi_in).is_some_and(|child| child.ledger.ends_soon(esn));
-        let rekeys = op.is_none() || ends;
-        if let Some(ticket) = op.and_then(|op| core.publish(vec![op])) {
-            replication.numbers.blocks_published(core, &mut replication.replicas, ticket);
+        if child.spread.is_some() {
+            return self.stripe_low(core, replication, now, spi_in);
         }
-        if rekeys && core.endpoint.rekey_child(now, id) {
+        // Without a grant nothing changes: all nodes have the same ledger.
+        let mut ledger = child.ledger;
+        ledger.fit(rate, child.params.esn);
+        let grant = ledger.grant(spi_in, child.params.esn);
+        let op = grant.map(|grant| {
+            child.ledger = ledger;
+            replication.numbers.own.granted(Some(grant), false);
+            let (shard, standby) = (spi_in.shard(), core.table.standby(spi_in.shard()));
+            Op::Renew(Grants { shard, standby, grants: vec![grant] })
+        });
+        Self::grant_or_rekey(core, replication, now, spi_in, op);
+    }
+
+    /// It is time for the next stripe of a spread Child SA.
+    pub(in crate::member) fn stripe_low(
+        &self,
+        core: &mut Core,
+        replication: &mut Replication,
+        now: Time,
+        spi_in: Spi,
+    ) {
+        if self.may_grant(core, replication, spi_in) {
+            let Replication { numbers, replicas, .. } = &mut *replication;
+            let stripe = numbers.next_stripe(core, replicas, spi_in, 0, false);
+            Self::grant_or_rekey(core, replication, now, spi_in, stripe.map(Op::Stripe));
+        }
+    }
+
+    /// True if this node grants the next numbers of a Child SA, and has not just done so. The next
+    /// owner grants those of a given-up shard, once all nodes know of it.
+    fn may_grant(&self, core: &Core, replication: &Replication, spi_in: Spi) -> bool {
+        let shard = spi_in.shard();
+        let given_up = self.handover.held().contains(shard);
+        let asked = replication.numbers.is_asked(spi_in);
+        core.view.running && !asked && !given_up && core.table.owner(shard) == Some(core.node)
+    }
+
+    /// Publishes the next numbers of a Child SA. Without any it is rekeyed, and some time before: the
+    /// peer may answer late.
+    fn grant_or_rekey(
+        core: &mut Core,
+        replication: &mut Replication,
+        now: Time,
+        spi_in: Spi,
+        op: Option<Op>,
+    ) {
+        let Some(child) = replication.replicas.child(spi_in) else { return };
+        let (id, ends) = (child.id, op.is_none() || child.ledger.ends_soon(child.params.esn));
+        op.and_then(|op| replication.publish_grants(core, vec![op]));
+        if ends && core.endpoint.rekey_child(now, id) {
             replication.turn(core, now);
         }
     }
@@ -70,9 +95,7 @@ impl Shards {
         let shards = core.table.owned_by(core.node).without(self.handover.given_up(core.view.epoch));
         let Replication { numbers, replicas, .. } = &mut *replication;
         let (ops, used_up) = numbers.stripes_for_all(core, replicas, shards, joined);
-        if let Some(ticket) = core.publish(ops) {
-            replication.numbers.blocks_published(core, &mut replication.replicas, ticket);
-        }
+        replication.publish_grants(core, ops);
         for child in used_up {
             core.endpoint.rekey_child(now, child);
         }
@@ -93,10 +116,6 @@ impl Shards {
             let standby = core.table.standby(shard);
             replication.numbers.grant_shard(&mut replication.replicas, shard, standby, at_once, &mut ops);
         }
-        let ticket = core.publish(ops);
-        ticket
-            .into_iter()
-            .for_each(|ticket| replication.numbers.blocks_published(core, &mut replication.replicas, ticket));
-        ticket
+        replication.publish_grants(core, ops)
     }
 }

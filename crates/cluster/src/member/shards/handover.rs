@@ -18,7 +18,7 @@ use crate::member::core::Core;
 use crate::member::replication::Replication;
 use crate::member::{Flushed, MemberOutput};
 use crate::node::NodeId;
-use crate::update::{Left, Offer, Op, SPREADING};
+use crate::update::{Left, Offer, Op};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use testudo_base::shard::ShardSet;
@@ -335,7 +335,7 @@ impl Shards {
                 self.provisional,
             );
         }
-        if core.view.running && core.view.version >= SPREADING && !flushed.tops.is_empty() {
+        if core.view.running && core.can_spread() && !flushed.tops.is_empty() {
             replication.lane_tops_told(&flushed.tops);
             core.publish(vec![Op::LaneTops(flushed.tops.clone())]);
         }
@@ -357,10 +357,7 @@ impl Shards {
             let left = Left { is_exact: !replication.numbers.marks.is_doubtful(shard), handled };
             ops.push(Op::SegDrop { shard, to, epoch: core.view.epoch, left });
             self.handover.0.insert(shard, Departure::Dropped(core.view.epoch));
-            let ticket = core.publish(ops);
-            ticket.into_iter().for_each(|ticket| {
-                replication.numbers.blocks_published(core, &mut replication.replicas, ticket)
-            });
+            replication.publish_grants(core, ops);
         }
     }
 

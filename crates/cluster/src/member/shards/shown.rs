@@ -8,7 +8,6 @@ use crate::member::replication::Replication;
 use crate::member::replication::replicas::SpreadReplica;
 use crate::member::{MemberOutput, TakenIn, TakenLanes};
 use crate::node::NodeId;
-use crate::update::SPREADING;
 use testudo_base::shard::ShardSet;
 use testudo_ike::output::Time;
 
@@ -54,18 +53,14 @@ impl Shards {
     fn take_in_lanes(&mut self, core: &mut Core, replication: &Replication, now: Time, shards: ShardSet) {
         let exact = |spread: &SpreadReplica, lane| {
             let told = || spread.tops.get(&lane).copied().unwrap_or_default();
-            (self.arrivals.is_exact(lane) && core.view.version >= SPREADING).then(told)
+            (self.arrivals.is_exact(lane) && core.can_spread()).then(told)
         };
-        let children = replication.replicas.spread().filter_map(|spi| {
-            let child = replication.replicas.child(spi)?;
-            let spread = child.spread.as_ref()?;
-            Some(TakenLanes {
-                spi_in: spi,
-                mark: child.mark,
-                reach: replication.numbers.reach(core, now, spi.shard(), child),
-                esn: child.params.esn,
-                lanes: shards.iter().map(|lane| (lane, exact(spread, lane))).collect(),
-            })
+        let children = replication.replicas.spread().map(|(spi, child, spread)| TakenLanes {
+            spi_in: spi,
+            mark: child.mark,
+            reach: replication.numbers.reach(core, now, spi.shard(), child),
+            esn: child.params.esn,
+            lanes: shards.iter().map(|lane| (lane, exact(spread, lane))).collect(),
         });
         let children: Vec<TakenLanes> = children.collect();
         if !children.is_empty() && !shards.is_empty() {

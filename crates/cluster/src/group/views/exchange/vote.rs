@@ -16,7 +16,7 @@
 //! knows its last view only, and one that was set back or has lost its disk knows nothing.
 
 use super::Told;
-use crate::group::config::QuorumRule;
+use crate::group::config::{QuorumRule, is_most};
 use crate::group::durable::Begun;
 use crate::node::NodeId;
 use serde::{Deserialize, Serialize};
@@ -47,8 +47,7 @@ pub(super) enum Vote {
 
 /// True if the nodes that vote are more than half of the view, or half of it with its lowest node.
 pub(in crate::group) fn carries(view: &Begun, votes: impl Fn(NodeId) -> bool) -> bool {
-    let (all, voting) = (view.nodes().count(), view.nodes().filter(|node| votes(*node)).count());
-    voting * 2 > all || voting * 2 == all && view.nodes().next().is_some_and(votes)
+    is_most(view.nodes(), votes)
 }
 
 impl Told<'_> {
