@@ -57,7 +57,7 @@ impl Environment {
     pub(crate) fn holder(&self, sa: &IkeSa, old: ChildSaId) -> Option<ChildSaId> {
         let Some(named) = sa.child(old) else { return Some(old) };
         let same = |other: &IkeSa, child: &ChildSa| {
-            child.outbound == Outbound::Active
+            child.is_sending()
                 && child.name == named.name
                 && other.resources.worker(child.params.spi_in) == sa.resources.worker(named.params.spi_in)
                 && child.params.local_ts == named.params.local_ts
@@ -99,7 +99,7 @@ impl Environment {
     pub(crate) fn stop_elsewhere(&mut self, old: ChildSaId) -> bool {
         let id = self.table.by_child(old).map(|sa| sa.id);
         let Some(mut sa) = id.and_then(|id| self.table.take(id)) else { return false };
-        let active = sa.child_mut(old).filter(|child| child.outbound == Outbound::Active);
+        let active = sa.child_mut(old).filter(|child| child.is_sending());
         let stopped = active.map(|child| {
             child.outbound = Outbound::Retired;
             child.params.spi_in
@@ -125,7 +125,7 @@ impl Environment {
     /// True if a Child SA of another IKE SA is sending.
     pub(crate) fn sends_elsewhere(&self, old: ChildSaId) -> bool {
         let found = self.table.by_child(old).and_then(|sa| sa.child(old));
-        found.is_some_and(|child| child.outbound == Outbound::Active)
+        found.is_some_and(ChildSa::is_sending)
     }
 
     /// The Child SA of another IKE SA that waits for the place of the one with this SPI.

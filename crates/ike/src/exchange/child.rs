@@ -379,7 +379,7 @@ pub(crate) fn move_all(session: &mut Session<'_>) {
 /// The successor of a Child SA is gone before it was used: the old one sends on.
 fn reinstate(sa: &mut IkeSa, old: Spi) {
     let old = sa.children.iter_mut().find(|child| child.params.spi_in == old);
-    let old = old.filter(|old| old.outbound == Outbound::Active);
+    let old = old.filter(|old| old.is_sending());
     if let Some(old) = old.filter(|old| old.phase == ChildPhase::Rekeyed) {
         old.phase = ChildPhase::Installed;
     }

@@ -258,7 +258,7 @@ pub(crate) fn pass_place_on(session: &mut Session<'_>, old: Spi, new: ChildSaId)
 pub(crate) fn hand_over(session: &mut Session<'_>, old: ChildSaId) {
     let Some(place) = session.sa.child(old).map(|old| old.params.spi_in) else { return };
     let Some((ike, new)) = session.env.standby(session.sa, place) else { return };
-    let Some(child) = session.sa.child_mut(old).filter(|child| child.outbound == Outbound::Active) else {
+    let Some(child) = session.sa.child_mut(old).filter(|child| child.is_sending()) else {
         return;
     };
     child.outbound = Outbound::Retired;

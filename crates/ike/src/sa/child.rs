@@ -73,7 +73,7 @@ impl ChildSa {
 
     /// True if the peer surely has it too: the peer cannot renew one that it does not know yet.
     pub(crate) fn is_proven(&self) -> bool {
-        self.is_installed() && self.outbound == Outbound::Active
+        self.is_installed() && self.is_sending()
     }
 }
 

@@ -13,6 +13,16 @@ pub(crate) enum Part {
     Worker(u16),
 }
 
+impl Part {
+    /// The worker of an additional Child SA.
+    fn worker(self) -> Option<u16> {
+        match self {
+            Self::Worker(worker) => Some(worker),
+            Self::Fallback => None,
+        }
+    }
+}
+
 /// The Child SAs of an IKE SA that belong to such groups, also those that are being made.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Resources(Option<Box<Members>>);
@@ -49,10 +59,7 @@ impl Resources {
 
     /// The worker of an additional Child SA.
     pub(crate) fn worker(&self, spi_in: Spi) -> Option<u16> {
-        match self.part(spi_in)? {
-            Part::Worker(worker) => Some(worker),
-            Part::Fallback => None,
-        }
+        self.part(spi_in)?.worker()
     }
 
     /// Gives the Child SA with this SPI a part.
@@ -106,12 +113,8 @@ impl Resources {
     }
 
     fn workers(&self, child: &str) -> impl Iterator<Item = u16> {
-        self.members().iter().filter(move |member| member.child == child).filter_map(|member| {
-            match member.part {
-                Part::Worker(worker) => Some(worker),
-                Part::Fallback => None,
-            }
-        })
+        let of_child = self.members().iter().filter(move |member| member.child == child);
+        of_child.filter_map(|member| member.part.worker())
     }
 }
 

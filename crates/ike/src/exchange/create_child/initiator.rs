@@ -257,7 +257,7 @@ pub(super) fn outdo_child(session: &mut Session<'_>, creating: &Creating) {
             if let Some(redundant) = session.sa.child_mut(id) {
                 // The peer deletes it.
                 redundant.phase = ChildPhase::Rekeyed;
-                if redundant.outbound != Outbound::Active {
+                if !redundant.is_sending() {
                     redundant.outbound = Outbound::Retired;
                 }
             }
@@ -281,8 +281,7 @@ fn child_loses(
         Some(RivalSa::Child(rival)) => Some(rival),
         _ => None,
     };
-    let sends =
-        |id: &ChildSaId| session.sa.child(*id).is_some_and(|child| child.outbound == Outbound::Active);
+    let sends = |id: &ChildSaId| session.sa.child(*id).is_some_and(ChildSa::is_sending);
     let replaces = [asked.replaces, rival].into_iter().flatten().find(sends);
     if replaces.is_none() {
         return unwanted_child(session, asked, true, why);

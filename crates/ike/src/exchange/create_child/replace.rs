@@ -100,7 +100,7 @@ pub(super) fn start_outbound(session: &mut Session<'_>, new: ChildSaId) {
 fn switch_outbound(session: &mut Session<'_>, old: ChildSaId, new: ChildSaId) {
     let Some(place) = spi_of(session, old) else { return };
     let stopped = match session.sa.child_mut(old) {
-        Some(from) if from.outbound == Outbound::Active => {
+        Some(from) if from.is_sending() => {
             from.outbound = Outbound::Retired;
             true
         }

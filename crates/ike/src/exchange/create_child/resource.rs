@@ -198,7 +198,7 @@ pub(super) fn start(session: &mut Session<'_>, new: ChildSaId) -> bool {
     let is_of_worker = session.sa.resources.worker(place).is_some();
     let former = session.sa.children.iter_mut().find(|child| child.params.spi_in == place);
     if let Some(former) = former.filter(|_| is_of_worker) {
-        if former.outbound == Outbound::Active {
+        if former.is_sending() {
             return false;
         }
         former.outbound = Outbound::Retired;
