@@ -5,7 +5,7 @@ mod config;
 mod detection;
 mod failure;
 
-pub use config::connection;
+pub use config::{connection, replay_window};
 pub use failure::Failure;
 
 use crate::cluster::{Cluster, Net, Options};
@@ -219,10 +219,15 @@ impl Bed {
     /// Starts a probe in each direction through the tunnel of peer 1: from the client to the host
     /// behind the peer, and back.
     pub fn probes(&self) -> Result<[Probe; 2]> {
-        let (client, host) = (&self.cluster.client, &self.cluster.hosts[0]);
+        self.probes_of(1, INTERVAL)
+    }
+
+    /// The same through any peer's tunnel, with this time between two datagrams.
+    pub fn probes_of(&self, peer: u8, interval: Duration) -> Result<[Probe; 2]> {
+        let (client, host) = (&self.cluster.client, &self.cluster.hosts[index(peer)]);
         Ok([
-            Probe::start(client, host, Cluster::behind(1, Family::V4, 2), INTERVAL)?,
-            Probe::start(host, client, Side::One.host(Family::V4), INTERVAL)?,
+            Probe::start(client, host, Cluster::behind(peer, Family::V4, 2), interval)?,
+            Probe::start(host, client, Side::One.host(Family::V4), interval)?,
         ])
     }
 

@@ -32,10 +32,15 @@ impl ClusterReport {
                 return Err(Error::unexpected(name, "a number", value.to_string()));
             }
         }
-        let text = serde_json::to_string_pretty(self)
-            .map_err(|e| Error::unexpected("the report", "JSON", e.to_string()))?;
-        write_whole(path, &(text + "\n"))
+        write_json(path, self)
     }
+}
+
+/// Writes a report as JSON, like [`write_whole`].
+pub fn write_json(path: &Path, report: &impl Serialize) -> Result<()> {
+    let text = serde_json::to_string_pretty(report)
+        .map_err(|e| Error::unexpected("the report", "JSON", e.to_string()))?;
+    write_whole(path, &(text + "\n"))
 }
 
 /// Writes to a new file and renames it; creates the directory if necessary.

@@ -13,6 +13,12 @@ use std::path::{Path, PathBuf};
 
 const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
 
+/// Gives the children of all connections, on both sides, a replay window of this many numbers: for
+/// [`super::Bed::start_with`].
+pub fn replay_window(size: u16) -> impl Fn(bool, &mut Connection) {
+    move |_, connection| connection.more_child.push(format!("replay_window = {size}"))
+}
+
 /// A new key for the nodes of a cluster, and its file.
 pub(super) fn write_key(lab: &Lab) -> Result<(Vec<u8>, PathBuf)> {
     let mut octets = vec![0_u8; 32];

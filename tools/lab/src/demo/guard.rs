@@ -21,7 +21,7 @@ use std::time::Duration;
 const ORPHANS_LIMIT: Duration = Duration::from_secs(10);
 
 /// Runs this program again as the worker, with the argument `--guarded`, and waits for its end.
-pub fn run(name: &str) -> Result<ExitCode, Box<dyn Error>> {
+pub(super) fn run(name: &str) -> Result<ExitCode, Box<dyn Error>> {
     let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&interrupted))?;

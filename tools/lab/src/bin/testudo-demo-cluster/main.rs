@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use testudo_lab::bed::{Bed, BedOptions};
 use testudo_lab::cluster_report::write_whole;
-use testudo_lab::demo::{Done, Progress, guard};
+use testudo_lab::demo::{self, Done, Progress};
 use testudo_lab::gateway::Kind;
 use testudo_lab::{Lab, interrupt};
 
@@ -45,20 +45,13 @@ struct Arguments {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let done = if arguments.guarded { demo(&arguments) } else { guard::run("testudo-demo-cluster") };
-    done.unwrap_or_else(|error| {
-        // Nothing can be done if stderr is closed too.
-        let _ = writeln!(std::io::stderr(), "testudo-demo-cluster: {error}");
-        ExitCode::FAILURE
-    })
+    demo::main("testudo-demo-cluster", arguments.guarded, || show(&arguments))
 }
 
-fn demo(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
+fn show(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     interrupt::watch()?;
-    for old in [&arguments.report, &arguments.plot] {
-        // If this run fails, the figures of an earlier one must not remain.
-        let _absent = std::fs::remove_file(old);
-    }
+    let files = [&*arguments.report, &*arguments.plot];
+    demo::discard(files);
     let mut progress = Progress::start();
     progress.title("Preparation")?;
     let lab =
@@ -74,14 +67,7 @@ fn demo(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     }
     let outcome = run::run(&mut bed, arguments.download * 1_000_000, &mut progress)?;
     write_whole(&arguments.plot, &picture::draw(&outcome).render())?;
-    let mut stdout = std::io::stdout();
-    writeln!(stdout, "\n{}", outcome.text())?;
+    writeln!(std::io::stdout(), "\n{}", outcome.text())?;
     outcome.report()?.write(&arguments.report)?;
-    let (seconds, report, plot) = (progress.seconds(), arguments.report.display(), arguments.plot.display());
-    writeln!(stdout, "{seconds} s in all; figures in {report}, plot in {plot}")?;
-    let problems = outcome.problems();
-    for problem in &problems {
-        writeln!(stdout, "FAILED: {problem}")?;
-    }
-    Ok(if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(demo::conclude(&progress, files, &outcome.problems())?)
 }

@@ -15,9 +15,9 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
-use testudo_lab::bed::{Bed, BedOptions};
-use testudo_lab::cluster_report::write_whole;
-use testudo_lab::demo::{Done, Progress, guard};
+use testudo_lab::bed::{Bed, BedOptions, replay_window};
+use testudo_lab::cluster_report::{write_json, write_whole};
+use testudo_lab::demo::{self, Done, Progress};
 use testudo_lab::gateway::Kind;
 use testudo_lab::{Lab, interrupt};
 
@@ -44,20 +44,13 @@ struct Arguments {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let done = if arguments.guarded { demo(&arguments) } else { guard::run("testudo-demo-spread") };
-    done.unwrap_or_else(|error| {
-        // Nothing can be done if stderr is closed too.
-        let _ = writeln!(std::io::stderr(), "testudo-demo-spread: {error}");
-        ExitCode::FAILURE
-    })
+    demo::main("testudo-demo-spread", arguments.guarded, || show(&arguments))
 }
 
-fn demo(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
+fn show(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     interrupt::watch()?;
-    for old in [&arguments.report, &arguments.plot] {
-        // If this run fails, the figures of an earlier one must not remain.
-        let _absent = std::fs::remove_file(old);
-    }
+    let files = [&*arguments.report, &*arguments.plot];
+    demo::discard(files);
     let mut progress = Progress::start();
     progress.title("Preparation")?;
     let lab =
@@ -70,24 +63,12 @@ fn demo(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     };
     let mut bed = progress.step(&format!("{} nodes with corosync, a peer", options.nodes), || {
         // All nodes send on one SA, so that its numbers come in another order.
-        let window = |_, connection: &mut testudo_lab::swanctl_conf::Connection| {
-            connection.more_child.push("replay_window = 1024".into());
-        };
-        Ok(Done::new(Bed::start_with(&lab, &options, window)?))
+        Ok(Done::new(Bed::start_with(&lab, &options, replay_window(1024))?))
     })?;
     progress.step("one tunnel, spread by packet-hash", || Ok(Done::new(bed.bring_up(1)?)))?;
     let outcome = run::run(&mut bed, Duration::from_secs(arguments.seconds), &mut progress)?;
     write_whole(&arguments.plot, &picture::draw(&outcome).render())?;
-    let mut stdout = std::io::stdout();
-    writeln!(stdout, "\n{}", outcome.text())?;
-    let mut json = serde_json::to_string_pretty(&outcome.report())?;
-    json.push('\n');
-    write_whole(&arguments.report, &json)?;
-    let (seconds, report, plot) = (progress.seconds(), arguments.report.display(), arguments.plot.display());
-    writeln!(stdout, "{seconds} s in all; figures in {report}, plot in {plot}")?;
-    let problems = outcome.problems();
-    for problem in &problems {
-        writeln!(stdout, "FAILED: {problem}")?;
-    }
-    Ok(if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    writeln!(std::io::stdout(), "\n{}", outcome.text())?;
+    write_json(&arguments.report, &outcome.report())?;
+    Ok(demo::conclude(&progress, files, &outcome.problems())?)
 }

@@ -4,11 +4,8 @@ use crate::outcome::{Outcome, Reading, Sample, Stage};
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime};
 use testudo_lab::bed::{Bed, Failure};
-use testudo_lab::cluster::Cluster;
 use testudo_lab::demo::{Done, Progress};
-use testudo_lab::probe::Probe;
 use testudo_lab::testudo::Testudo;
-use testudo_lab::topology::{Family, Side};
 use testudo_lab::{Error, Result, wait_until};
 
 /// Time between two datagrams in each direction.
@@ -26,11 +23,7 @@ pub(crate) fn run(bed: &mut Bed, length: Duration, progress: &mut Progress) -> R
     progress.step("all nodes but the first are drained", || {
         (2..=all).try_for_each(|node| drain(bed, &[&node.to_string()])).map(Done::new)
     })?;
-    let (client, host) = (&bed.cluster.client, &bed.cluster.hosts[0]);
-    let probes = [
-        Probe::start(client, host, Cluster::behind(1, Family::V4, 2), INTERVAL)?,
-        Probe::start(host, client, Side::One.host(Family::V4), INTERVAL)?,
-    ];
+    let probes = bed.probes_of(1, INTERVAL)?;
     let mut samples = Vec::new();
     let mut stages = Vec::new();
     for nodes in 1..=all {

@@ -17,7 +17,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
-use testudo_lab::demo::{Done, Progress, guard};
+use testudo_lab::demo::{self, Done, Progress};
 use testudo_lab::gateway::Kind;
 use testudo_lab::{Lab, interrupt, sweep};
 
@@ -44,17 +44,10 @@ struct Arguments {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let done = if arguments.sweep {
-        sweep_only()
-    } else if arguments.guarded {
-        demo(&arguments)
-    } else {
-        guard::run("testudo-demo")
-    };
-    done.unwrap_or_else(|error| {
-        // Nothing can be done if stderr is closed too.
-        let _ = writeln!(std::io::stderr(), "testudo-demo: {error}");
-        ExitCode::FAILURE
+    // A sweep leaves nothing behind that needs a guard.
+    demo::main("testudo-demo", arguments.guarded || arguments.sweep, || match arguments.sweep {
+        true => sweep_only(),
+        false => show(&arguments),
     })
 }
 
@@ -69,7 +62,7 @@ fn sweep_only() -> Result<ExitCode, Box<dyn Error>> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn demo(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
+fn show(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     interrupt::watch()?;
     report::discard(&arguments.report)?;
     let mut progress = Progress::start();

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::Path;
+use testudo_lab::cluster_report::write_json;
 use testudo_lab::gateway::Kind;
 use testudo_lab::{Error, Result};
 
@@ -152,14 +153,7 @@ impl Report {
 
     /// Writes the whole file or nothing.
     pub(crate) fn write(&self, path: &Path) -> Result<()> {
-        let action = || Error::io(format!("write {}", path.display()));
-        let text = serde_json::to_string_pretty(self).map_err(io::Error::from).map_err(action())?;
-        if let Some(dir) = path.parent() {
-            fs::create_dir_all(dir).map_err(action())?;
-        }
-        let half = path.with_extension("json.part");
-        fs::write(&half, text + "\n").map_err(action())?;
-        fs::rename(&half, path).map_err(action())
+        write_json(path, self)
     }
 }
 
