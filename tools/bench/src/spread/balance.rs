@@ -9,8 +9,9 @@ use super::traffic::Traffic;
 use super::{Direction, SpreadArgs};
 use crate::figures::{Aim, Row, Source};
 use testudo_base::lane::{self, Spread};
+use testudo_base::shard::SHARDS;
 use testudo_base::siphash::SipKey;
-use testudo_base::spi::Spi;
+use testudo_base::spi::{Shard, Spi};
 use testudo_terminal::progress::Progress;
 
 /// Samples of each traffic, each with keys of its own.
@@ -28,52 +29,76 @@ impl Work {
     }
 }
 
-/// Adds up the work of the nodes.
-pub(super) struct Sum {
-    model: Model,
-    alone: f64,
-    /// What each node saves by not dropping packets, and spends on them instead.
-    worked: Vec<f64>,
+/// Packets, and their octets. Their cost depends on nothing else.
+#[derive(Clone, Copy, Default)]
+struct Load {
     packets: f64,
+    octets: f64,
 }
 
-impl Sum {
-    pub(super) fn new(model: Model, nodes: usize) -> Self {
-        Self { model, alone: 0.0, worked: vec![0.0; nodes], packets: 0.0 }
+impl Load {
+    fn add(&mut self, more: Self) {
+        self.packets += more.packets;
+        self.octets += more.octets;
+    }
+}
+
+/// Traffic that is dealt out: the load of each lane, or of each node.
+pub(super) struct Dealt(Vec<Load>);
+
+impl Dealt {
+    /// Nothing yet, of so many lanes or nodes.
+    pub(super) fn new(parts: usize) -> Self {
+        Self(vec![Load::default(); parts])
     }
 
-    /// The node at this place works on a packet of that many octets.
-    pub(super) fn add(&mut self, place: usize, octets: u16) {
-        let own = self.model.own(octets);
-        self.alone += own;
-        self.worked[place] += own - self.model.other;
-        self.packets += 1.0;
+    /// One of them gets a packet of that many octets.
+    pub(super) fn add(&mut self, part: usize, octets: u16) {
+        self.0[part].add(Load { packets: 1.0, octets: octets.into() });
     }
 
-    pub(super) fn work(self) -> Work {
-        let dropping = self.packets * self.model.other;
-        Work { alone: self.alone, nodes: self.worked.iter().map(|worked| dropping + worked).collect() }
+    /// The work of these nodes, each of which works on the parts that have its place.
+    pub(super) fn work(&self, model: Model, nodes: usize, place: impl Fn(usize) -> usize) -> Work {
+        let (mut all, mut own) = (Load::default(), vec![Load::default(); nodes]);
+        for (part, load) in self.0.iter().enumerate() {
+            all.add(*load);
+            own[place(part)].add(*load);
+        }
+        let cost = |load: &Load| model.own(load.packets, load.octets);
+        let work = |own: &Load| cost(own) + (all.packets - own.packets) * model.other;
+        Work { alone: cost(&all), nodes: own.iter().map(work).collect() }
+    }
+
+    /// The work of the nodes that carry these lanes.
+    fn work_of(&self, model: Model, carriers: &Carriers) -> Work {
+        self.work(model, carriers.nodes(), |lane| carriers.place(Shard(lane as u8)))
     }
 }
 
 /// The rows of all traffic, schemes and numbers of nodes.
 pub(super) fn compute(args: &SpreadArgs, costs: &Costs, progress: &Progress) -> Vec<Row> {
     let steps = Traffic::ALL.len() as u64 * (Scheme::SPREAD.len() as u64 + 1) * SAMPLES;
-    progress.begin("spread, dealing traffic out", steps * args.nodes.len() as u64);
+    progress.begin("spread, dealing traffic out", steps);
     let mut rows = Vec::new();
     for traffic in Traffic::ALL {
+        // The lanes of packets do not depend on the number of nodes.
+        let out: Vec<(Scheme, Vec<Dealt>)> = Scheme::SPREAD
+            .into_iter()
+            .filter_map(|scheme| Some((scheme, scheme.spread()?)))
+            .map(|(scheme, spread)| (scheme, samples(progress, |seed| outward(traffic, seed, spread))))
+            .collect();
+        let back = samples(progress, |seed| inward(traffic, seed));
         for nodes in &args.nodes {
             let carriers = Carriers::of(*nodes);
-            for scheme in Scheme::SPREAD {
-                let Some(spread) = scheme.spread() else { continue };
-                let model = costs.model(scheme, Direction::Out);
-                let values =
-                    samples(progress, |seed| outward(traffic, seed, spread, model, &carriers).speed_up());
+            let times = |dealt: &[Dealt], model| -> Vec<f64> {
+                dealt.iter().map(|dealt| dealt.work_of(model, &carriers).speed_up()).collect()
+            };
+            for (scheme, dealt) in &out {
+                let values = times(dealt, costs.model(*scheme, Direction::Out));
                 let what = format!("{}, out by {}, {nodes} nodes", traffic.name(), scheme.name());
-                rows.push(judged(Row::new(what, "times", values), traffic, scheme, *nodes));
+                rows.push(judged(Row::new(what, "times", values), traffic, *scheme, *nodes));
             }
-            let model = costs.model(Scheme::PacketHash, Direction::In);
-            let values = samples(progress, |seed| inward(traffic, seed, model, &carriers).speed_up());
+            let values = times(&back, costs.model(Scheme::PacketHash, Direction::In));
             rows.push(Row::new(format!("{}, in, {nodes} nodes", traffic.name()), "times", values));
         }
     }
@@ -81,7 +106,8 @@ pub(super) fn compute(args: &SpreadArgs, costs: &Costs, progress: &Progress) -> 
     rows
 }
 
-pub(super) fn samples(progress: &Progress, of: impl Fn(u64) -> f64) -> Vec<f64> {
+/// What `of` gives for each sample.
+pub(super) fn samples<T>(progress: &Progress, of: impl Fn(u64) -> T) -> Vec<T> {
     let sample = |seed| {
         let value = of(seed);
         progress.step();
@@ -106,10 +132,11 @@ fn judged(row: Row, traffic: Traffic, scheme: Scheme, nodes: u8) -> Row {
     }
 }
 
-fn outward(traffic: Traffic, seed: u64, spread: Spread, model: Model, carriers: &Carriers) -> Work {
+/// The packets to the peer, by lane.
+fn outward(traffic: Traffic, seed: u64, spread: Spread) -> Dealt {
     let key =
         SipKey::new(u128::from(seed).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835).to_le_bytes());
-    let mut sum = Sum::new(model, carriers.nodes());
+    let mut dealt = Dealt::new(SHARDS);
     for session in traffic.sessions(seed) {
         // All packets of a session have one lane: it is computed once.
         let mut known = None;
@@ -118,24 +145,24 @@ fn outward(traffic: Traffic, seed: u64, spread: Spread, model: Model, carriers: 
                 Spread::Session => *known.get_or_insert_with(|| lane::of_packet(key, spread, packet)),
                 Spread::Packet => lane::of_packet(key, spread, packet),
             };
-            sum.add(carriers.place(lane), octets);
+            dealt.add(lane.0.into(), octets);
         });
     }
-    sum.work()
+    dealt
 }
 
 /// The peer sends the packets of all sessions on one SA, with one number after the other.
-fn inward(traffic: Traffic, seed: u64, model: Model, carriers: &Carriers) -> Work {
+fn inward(traffic: Traffic, seed: u64) -> Dealt {
     let spi = Spi(0xc000_0000 | seed as u32);
-    let mut sum = Sum::new(model, carriers.nodes());
+    let mut dealt = Dealt::new(SHARDS);
     let mut number = 0_u32;
     for session in traffic.sessions(seed) {
         session.for_each(|_, octets| {
             number = number.wrapping_add(1);
-            sum.add(carriers.place(lane::of_number(spi, number)), octets);
+            dealt.add(lane::of_number(spi, number).0.into(), octets);
         });
     }
-    sum.work()
+    dealt
 }
 
 #[cfg(test)]
@@ -154,24 +181,24 @@ mod tests {
     #[test]
     fn one_stream_stays_on_one_node_by_session_and_uses_all_by_packet() {
         let carriers = Carriers::of(3);
-        let of = |spread| outward(Traffic::One, 1, spread, model(), &carriers).speed_up();
+        let of = |spread| outward(Traffic::One, 1, spread).work_of(model(), &carriers).speed_up();
         assert_eq!(of(Spread::Session), 1.0);
         assert!((of(Spread::Packet) / bound(3) - 1.0).abs() < 0.05, "{}", of(Spread::Packet));
-        let inward = inward(Traffic::One, 1, model(), &carriers).speed_up();
+        let inward = inward(Traffic::One, 1).work_of(model(), &carriers).speed_up();
         assert!((inward / bound(3) - 1.0).abs() < 0.01, "{inward}");
     }
 
     #[test]
     fn many_sessions_use_all_nodes() {
         let carriers = Carriers::of(3);
-        let equal = outward(Traffic::Equal, 1, Spread::Session, model(), &carriers).speed_up();
+        let equal = outward(Traffic::Equal, 1, Spread::Session).work_of(model(), &carriers).speed_up();
         assert!(equal > 0.8 * bound(3) && equal <= 3.0, "{equal}");
     }
 
     #[test]
     fn a_node_pays_for_what_it_drops() {
         let carriers = Carriers::of(2);
-        let work = outward(Traffic::One, 1, Spread::Session, Model::of(0.0, 1.0, 150.0), &carriers);
+        let work = outward(Traffic::One, 1, Spread::Session).work_of(Model::of(0.0, 1.0, 150.0), &carriers);
         let idle = work.nodes.iter().copied().fold(f64::INFINITY, f64::min);
         assert!((idle / work.alone - 0.1).abs() < 1e-9, "150 of 1500 for each packet: {idle}");
     }

@@ -73,9 +73,9 @@ impl Model {
         Self { fixed, octet, other }
     }
 
-    /// R of a packet of that many octets.
-    pub(super) fn own(&self, octets: u16) -> f64 {
-        self.fixed + self.octet * f64::from(octets)
+    /// R of so many packets of that many octets together.
+    pub(super) fn own(&self, packets: f64, octets: f64) -> f64 {
+        self.fixed * packets + self.octet * octets
     }
 }
 
@@ -182,7 +182,8 @@ mod tests {
             schemes: std::array::from_fn(|_| [cost.clone(), cost.clone()]),
         };
         let model = costs.model(Scheme::PacketHash, Direction::Out);
-        assert_eq!((model.own(SHORT), model.own(SHORT + 400), model.own(SHORT + 200)), (100.0, 500.0, 300.0));
+        let own = |octets: u16| model.own(1.0, octets.into());
+        assert_eq!((own(SHORT), own(SHORT + 400), own(SHORT + 200)), (100.0, 500.0, 300.0));
         assert_eq!(model.other, 40.0);
     }
 }

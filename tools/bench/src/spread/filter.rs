@@ -8,6 +8,7 @@ use crate::esp::gateway::Side;
 use crate::esp::traffic::{self, Template};
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
 use testudo_base::prefix::Prefix;
 use testudo_base::spi::Spi;
 use testudo_fastpath::fib::PortIndex;
@@ -75,7 +76,7 @@ impl Filters {
             }
             Direction::In => framed(&esp_packet(spi(self.scheme), size)),
         };
-        let run = best(|| cost_of_a_test_run(&frame, RUNS))?;
+        let run = nanoseconds(cost_of_a_test_run(&frame, RUNS, REPEATS)?);
         let net = |filter: &Filter| best(|| filter.cost(&frame, RUNS)).map(|whole| whole - run);
         Ok(FilterCost { own: net(&self.own)?, other: net(&self.others)? })
     }
@@ -90,12 +91,16 @@ impl Drop for Pins {
     }
 }
 
-fn best(mut run: impl FnMut() -> Result<std::time::Duration, FilterError>) -> Result<f64, BenchError> {
+fn best(mut run: impl FnMut() -> Result<Duration, FilterError>) -> Result<f64, BenchError> {
     let mut best = f64::INFINITY;
     for _ in 0..REPEATS {
-        best = best.min(run()?.as_secs_f64() * 1e9);
+        best = best.min(nanoseconds(run()?));
     }
     Ok(best)
+}
+
+fn nanoseconds(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e9
 }
 
 fn spi(scheme: Scheme) -> Spi {

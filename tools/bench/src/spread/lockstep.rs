@@ -4,7 +4,7 @@
 //!
 //! [FLAT]: *A Clustered Architecture for High-Speed IPsec Gateway*, Shieh and Lai.
 
-use super::balance::{SAMPLES, Sum, samples};
+use super::balance::{Dealt, SAMPLES, samples};
 use super::costs::{Costs, Model};
 use super::scheme::Scheme;
 use super::traffic::{Random, Session, Traffic};
@@ -107,10 +107,13 @@ impl Counting {
     }
 }
 
-/// The packets of some sessions in the order in which they come, by session, with their octets:
-/// [`AT_ONCE`] sessions take turns by chance.
-fn interleaved(sessions: Vec<Session>, seed: u64, mut each: impl FnMut(u32, u16)) {
-    let mut random = Random(seed);
+/// A packet: its session, and its octets.
+type Packet = (u32, u16);
+
+/// The packets of some sessions in the order in which they come: [`AT_ONCE`] sessions take turns by
+/// chance.
+fn interleaved(sessions: Vec<Session>, seed: u64) -> Vec<Packet> {
+    let (mut random, mut packets) = (Random(seed), Vec::new());
     let mut waiting = sessions.into_iter().map(|session| {
         let mut sizes = Vec::new();
         session.for_each(|_, octets| sizes.push(octets));
@@ -122,24 +125,31 @@ fn interleaved(sessions: Vec<Session>, seed: u64, mut each: impl FnMut(u32, u16)
         let place = (random.next() % current.len() as u64) as usize;
         let (session, sizes) = &mut current[place];
         match sizes.pop() {
-            Some(octets) => each(*session, octets),
+            Some(octets) => packets.push((*session, octets)),
             None => match waiting.next() {
                 Some(next) => current[place] = next,
                 None => drop(current.swap_remove(place)),
             },
         }
     }
+    packets
+}
+
+fn campus(seed: u64) -> Vec<Packet> {
+    interleaved(Traffic::Campus.sessions(seed), seed)
 }
 
 /// The rows of the paper's schemes: balance, and what lost copies cost.
 pub(super) fn compute(args: &SpreadArgs, costs: &Costs, progress: &Progress) -> Vec<Row> {
-    let steps = Lockstep::ALL.len() as u64 * (args.nodes.len() as u64 + 1) * SAMPLES;
-    progress.begin("spread, the paper's own schemes", steps);
+    progress.begin("spread, the paper's own schemes", SAMPLES);
+    // All schemes get the same packets.
+    let traffic = samples(progress, |seed| (seed, campus(seed)));
     let mut rows = Vec::new();
     for nodes in &args.nodes {
         for scheme in Lockstep::ALL {
             let model = costs.model(scheme.like(), Direction::Out);
-            let values = samples(progress, |seed| balance(scheme, seed, model, (*nodes).into()));
+            let values =
+                traffic.iter().map(|(_, packets)| balance(scheme, packets, model, (*nodes).into())).collect();
             let what = format!("{}, model of {}, {nodes} nodes", Traffic::Campus.name(), scheme.name());
             let row = Row::new(what, "times", values);
             rows.push(match scheme.in_the_paper(*nodes) {
@@ -149,41 +159,41 @@ pub(super) fn compute(args: &SpreadArgs, costs: &Costs, progress: &Progress) -> 
         }
     }
     for scheme in Lockstep::ALL {
-        let values = samples(progress, |seed| wrong(scheme, seed, ONE_LOST_OF) * 1000.0);
+        let per_mille =
+            |(seed, packets): &(u64, Vec<Packet>)| wrong(scheme, packets, *seed, ONE_LOST_OF) * 1000.0;
         let what = format!(
             "packets lost or doubled, model of {}, {NODES} nodes, one copy of {ONE_LOST_OF} lost",
             scheme.name()
         );
-        rows.push(Row::new(what, "per mille", values));
+        rows.push(Row::new(what, "per mille", traffic.iter().map(per_mille).collect()));
     }
     rows
 }
 
 /// How many times as much as one node all nodes carry.
-fn balance(scheme: Lockstep, seed: u64, model: Model, nodes: usize) -> f64 {
-    let (mut counting, mut sum) = (Counting::new(scheme, nodes), Sum::new(model, nodes));
-    interleaved(Traffic::Campus.sessions(seed), seed, |session, octets| {
-        sum.add(counting.count(session, octets), octets);
-    });
-    sum.work().speed_up()
+fn balance(scheme: Lockstep, packets: &[Packet], model: Model, nodes: usize) -> f64 {
+    let (mut counting, mut dealt) = (Counting::new(scheme, nodes), Dealt::new(nodes));
+    for (session, octets) in packets {
+        dealt.add(counting.count(*session, *octets), *octets);
+    }
+    dealt.work(model, nodes, |node| node).speed_up()
 }
 
 /// The share of packets on which no node works, or more than one, if one of so many copies does not
 /// reach its node.
-fn wrong(scheme: Lockstep, seed: u64, one_lost_of: u64) -> f64 {
+fn wrong(scheme: Lockstep, packets: &[Packet], seed: u64, one_lost_of: u64) -> f64 {
     let mut nodes: Vec<Counting> = (0..NODES).map(|_| Counting::new(scheme, NODES)).collect();
     let mut random = Random(!seed);
-    let (mut packets, mut wrong) = (0_u64, 0_u64);
-    interleaved(Traffic::Campus.sessions(seed), seed, |session, octets| {
+    let mut wrong = 0_u64;
+    for (session, octets) in packets {
         let works = |(place, node): (usize, &mut Counting)| {
             let lost = random.next().is_multiple_of(one_lost_of);
-            !lost && node.count(session, octets) == place
+            !lost && node.count(*session, *octets) == place
         };
         let workers = nodes.iter_mut().enumerate().map(works).filter(|works| *works).count();
-        packets += 1;
         wrong += u64::from(workers != 1);
-    });
-    wrong as f64 / packets.max(1) as f64
+    }
+    wrong as f64 / packets.len().max(1) as f64
 }
 
 #[cfg(test)]
@@ -204,19 +214,16 @@ mod tests {
 
     #[test]
     fn all_packets_come_once() {
-        let (mut packets, mut octets) = (0_u64, 0_u64);
-        interleaved(Traffic::Equal.sessions(1), 1, |_, size| {
-            packets += 1;
-            octets += u64::from(size);
-        });
-        assert_eq!((packets, octets), (200_000, 200_000 * 1500));
+        let packets = interleaved(Traffic::Equal.sessions(1), 1);
+        let octets: u64 = packets.iter().map(|(_, octets)| u64::from(*octets)).sum();
+        assert_eq!((packets.len(), octets), (200_000, 200_000 * 1500));
     }
 
     #[test]
     fn the_shortest_queue_balances_sessions_better_than_turns() {
         // The octets of a few sessions are a large part of all: a single sample says little.
         let mean = |scheme| {
-            let speed_up = |seed| balance(scheme, seed, Model::of(100.0, 1.0, 20.0), 6);
+            let speed_up = |seed| balance(scheme, &campus(seed), Model::of(100.0, 1.0, 20.0), 6);
             (1..=SAMPLES).map(speed_up).sum::<f64>() / SAMPLES as f64
         };
         let (queue, turns) = (mean(Lockstep::SessionSqf), mean(Lockstep::SessionRr));
@@ -227,8 +234,8 @@ mod tests {
     fn nodes_agree_until_one_of_them_misses_a_packet() {
         // By sessions the turn depends on their first packets alone.
         for (scheme, one_lost_of) in [(Lockstep::PacketRr, ONE_LOST_OF), (Lockstep::SessionRr, 1000)] {
-            assert_eq!(wrong(scheme, 1, u64::MAX), 0.0);
-            let wrong = wrong(scheme, 1, one_lost_of);
+            assert_eq!(wrong(scheme, &campus(1), 1, u64::MAX), 0.0);
+            let wrong = wrong(scheme, &campus(1), 1, one_lost_of);
             assert!(wrong > 0.1, "{scheme:?}: {wrong}");
         }
     }

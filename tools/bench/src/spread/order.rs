@@ -8,12 +8,12 @@ use crate::figures::{Aim, Row};
 use std::net::IpAddr;
 use std::thread::sleep;
 use std::time::Duration;
-use testudo_lab::bed::{Bed, BedOptions};
+use testudo_lab::bed::{Bed, BedOptions, replay_window};
 use testudo_lab::cluster::Cluster;
 use testudo_lab::gateway::Kind;
 use testudo_lab::iperf::{self, IperfServer, Throughput};
-use testudo_lab::probe::{Probe, Trace};
-use testudo_lab::topology::{Family, Side};
+use testudo_lab::probe::Trace;
+use testudo_lab::topology::Family;
 use testudo_lab::{Lab, Result};
 use testudo_terminal::progress::Progress;
 
@@ -70,21 +70,16 @@ fn start(name: &str, window: u16, subjects: &[Subject]) -> Result<Bed> {
         cluster: "fence_ms = 300".into(),
         ..BedOptions::default()
     };
-    let bed = Bed::start_with(&Lab::new(name)?, &options, |_, connection| {
-        connection.more_child.push(format!("replay_window = {window}"));
-    })?;
+    let bed = Bed::start_with(&Lab::new(name)?, &options, replay_window(window))?;
     subjects.iter().try_for_each(|one| bed.bring_up(one.peer))?;
     Ok(bed)
 }
 
 impl Subject {
     fn repeat(&mut self, bed: &Bed, length: Duration) -> Result<()> {
-        let (client, host) = (&bed.cluster.client, &bed.cluster.hosts[usize::from(self.peer) - 1]);
+        let client = &bed.cluster.client;
         let behind: IpAddr = Cluster::behind(self.peer, Family::V4, 2);
-        let probes = [
-            Probe::start(client, host, behind, INTERVAL)?,
-            Probe::start(host, client, Side::One.host(Family::V4), INTERVAL)?,
-        ];
+        let probes = bed.probes_of(self.peer, INTERVAL)?;
         sleep(length);
         for (values, probe) in self.values.iter_mut().zip(probes) {
             values.add(&probe.stop()?);

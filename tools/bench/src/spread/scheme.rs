@@ -22,11 +22,7 @@ impl Scheme {
     pub(super) const SPREAD: [Self; 2] = [Self::SessionHash, Self::PacketHash];
 
     pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::SessionHash => "session-hash",
-            Self::PacketHash => "packet-hash",
-        }
+        self.spread().map_or("none", Spread::name)
     }
 
     pub(super) fn spread(self) -> Option<Spread> {

@@ -8,11 +8,9 @@ use crate::failover::crash::Crash;
 use crate::figures::{Aim, Row};
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime};
-use testudo_lab::bed::{Bed, BedOptions};
-use testudo_lab::cluster::Cluster;
+use testudo_lab::bed::{Bed, BedOptions, replay_window};
 use testudo_lab::gateway::Kind;
-use testudo_lab::probe::{Probe, Trace};
-use testudo_lab::topology::{Family, Side};
+use testudo_lab::probe::Trace;
 use testudo_lab::{Lab, Result};
 use testudo_terminal::progress::Progress;
 
@@ -56,10 +54,8 @@ pub(super) fn measure(args: &SpreadArgs, progress: &Progress) -> std::result::Re
         settings: Scheme::PacketHash.section("peer1"),
         ..BedOptions::default()
     };
-    let window = args.window;
-    let bed = &mut Bed::start_with(&Lab::new("spread-takeover")?, &options, |_, connection| {
-        connection.more_child.push(format!("replay_window = {window}"));
-    })?;
+    let lab = Lab::new("spread-takeover")?;
+    let bed = &mut Bed::start_with(&lab, &options, replay_window(args.window))?;
     bed.bring_up(1)?;
     let mut takeovers = Takeovers::default();
     progress.begin("spread, takeover", args.repeats.into());
@@ -76,11 +72,7 @@ impl Takeovers {
         let (tunnel, replayed) = (bed.tunnel_spi(1)?, replayed(bed)?);
         let fenced = fenced(bed, victim)?;
         sleep(QUIET);
-        let (client, host) = (&bed.cluster.client, &bed.cluster.hosts[0]);
-        let probes = [
-            Probe::start(client, host, Cluster::behind(1, Family::V4, 2), INTERVAL)?,
-            Probe::start(host, client, Side::One.host(Family::V4), INTERVAL)?,
-        ];
+        let probes = bed.probes_of(1, INTERVAL)?;
         sleep(BEFORE);
         let (struck, day) = (Instant::now(), SystemTime::now());
         Crash::Killed.strike(bed, victim)?;
