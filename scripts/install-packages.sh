@@ -4,7 +4,7 @@
 source "$(dirname "$0")/environment.sh"
 
 services=(nginx.service strongswan.service strongswan-starter.service iperf3.service corosync.service
-    corosync-qnetd.service corosync-qdevice.service)
+    corosync-qnetd.service corosync-qdevice.service bird.service)
 # Tests keep the system's files in a directory of their own.
 system=${TESTUDO_SYSTEM:-}
 policy=$system/usr/sbin/policy-rc.d

@@ -13,6 +13,8 @@
 //! Further peers are numbered on. The cluster's addresses belong to no single node; each node has
 //! addresses of its own too.
 
+pub mod routed;
+
 use crate::batch::Batch;
 use crate::namespace::{Offloads, VethEnd, veth, veth_with};
 use crate::topology::{Family, HOST, INNER, OUTER, Side};
@@ -26,6 +28,17 @@ const BRIDGE: &str = "br0";
 /// The bridge for the other part of a divided switch.
 const OTHER_BRIDGE: &str = "br1";
 const FAMILIES: [(Family, u8); 2] = [(Family::V4, 24), (Family::V6, 64)];
+
+/// How packets for the shared addresses reach the nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Ingress {
+    /// Switches flood them to all nodes.
+    #[default]
+    Flood,
+    /// Each node is behind a link of its own, and a router chooses one for each packet. IPv4 only.
+    /// See [`Cluster::start_routing`].
+    Routed,
+}
 
 /// Options of a cluster.
 #[derive(Clone, Debug)]
@@ -41,11 +54,20 @@ pub struct Options {
     /// Offloads of the hosts that send to the peers; [`Offloads::None`] if the peers receive by
     /// AF_XDP, as the nodes do.
     pub towards_peers: Offloads,
+    /// How packets reach the nodes.
+    pub ingress: Ingress,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { nodes: 3, peers: 1, mtu: 1500, queues: 1, towards_peers: Offloads::None }
+        Self {
+            nodes: 3,
+            peers: 1,
+            mtu: 1500,
+            queues: 1,
+            towards_peers: Offloads::None,
+            ingress: Ingress::Flood,
+        }
     }
 }
 
@@ -102,6 +124,7 @@ pub struct Cluster {
     pub client: Namespace,
     queues: u32,
     mtu: u16,
+    ingress: Ingress,
 }
 
 impl Cluster {
@@ -120,6 +143,7 @@ impl Cluster {
             client: lab.namespace("client")?,
             queues: options.queues,
             mtu: options.mtu,
+            ingress: options.ingress,
         };
         for net in Net::ALL {
             let switch = cluster.switch(net);
@@ -128,6 +152,9 @@ impl Cluster {
                 switch.bridge(bridge, &[], options.mtu)?;
                 // Without ageing time it learns no address, so that it floods every frame.
                 switch.ip(&format!("link set {bridge} type bridge ageing_time 0"))?;
+            }
+            if cluster.is_routed(net) {
+                cluster.make_router(net)?;
             }
         }
         for n in 1..=options.nodes {
@@ -270,6 +297,9 @@ impl Cluster {
     /// Creates a node's interface to a network, with its addresses and routes.
     pub fn connect_node_to(&self, n: u8, net: Net) -> Result<()> {
         let (node, interface) = (self.node(n), net.interface());
+        if self.is_routed(net) {
+            return self.connect_node_to_router(n, net);
+        }
         self.plug(node.end(interface), net, self.mtu, Offloads::None)?;
         for (family, prefix) in FAMILIES {
             node.address(interface, &format!("{}/{prefix}", Self::own(n, net, family)))?;
@@ -296,7 +326,11 @@ impl Cluster {
         self.client.offloads(HOST, Offloads::None)?;
         for (family, prefix) in FAMILIES {
             self.client.address(HOST, &format!("{}/{prefix}", Side::One.host(family)))?;
-            self.client.route("default", &Side::One.inner(family).to_string())?;
+            self.client.route("default", &self.gateway(Net::Inner, family).to_string())?;
+        }
+        if self.is_routed(Net::Inner) {
+            let (shared, router) = (Side::One.inner(Family::V4), self.gateway(Net::Inner, Family::V4));
+            self.client.route(&shared.to_string(), &router.to_string())?;
         }
         Ok(())
     }
@@ -314,12 +348,15 @@ impl Cluster {
         }
         host.offloads(HOST, options.towards_peers)?;
         for (family, prefix) in FAMILIES {
-            let (router, across) = (Self::behind(n, family, 1), Side::One.outer(family));
+            let (router, across) = (Self::behind(n, family, 1), self.gateway(Net::Outer, family));
             peer.address(OUTER, &format!("{}/{prefix}", Self::peer_address(n, family)))?;
             peer.address(INNER, &format!("{router}/{prefix}"))?;
             peer.route(&Side::One.network(family), &across.to_string())?;
             host.address(HOST, &format!("{}/{prefix}", Self::behind(n, family, 2)))?;
             host.route("default", &router.to_string())?;
+        }
+        if self.is_routed(Net::Outer) {
+            self.connect_peer_to_router(n)?;
         }
         Ok(())
     }

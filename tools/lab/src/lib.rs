@@ -11,6 +11,7 @@
 
 mod batch;
 pub mod bed;
+pub mod bird;
 pub mod capture;
 mod charon_keys;
 pub mod cluster;

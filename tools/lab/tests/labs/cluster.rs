@@ -3,7 +3,8 @@
 use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
-use testudo_lab::cluster::{Cluster, Cut, Net, Options};
+use testudo_lab::cluster::routed::ANNOUNCED;
+use testudo_lab::cluster::{Cluster, Cut, Ingress, Net, Options};
 use testudo_lab::corosync::{Corosync, Ring, Timers};
 use testudo_lab::ping::Ping;
 use testudo_lab::topology::{Family, Side};
@@ -54,6 +55,33 @@ fn every_node_sees_every_frame_and_one_that_has_the_shared_addresses_is_a_router
     for (node, before) in [2, 3].into_iter().zip(before) {
         assert!(heard(node) >= before + 20, "node {node}");
     }
+}
+
+#[test]
+fn routers_send_to_the_nodes_that_tell_them_of_the_shared_addresses() {
+    let lab = Lab::large("routed", 2).unwrap();
+    let options = Options { ingress: Ingress::Routed, ..Options::default() };
+    let t = Cluster::build(&lab, &options).unwrap();
+    let _routing = t.start_routing().unwrap();
+    let shared = [Net::Outer, Net::Inner].map(|net| Cluster::shared(net, Family::V4).unwrap());
+    // In place of testudod's TUN.
+    for node in &t.nodes {
+        node.ip("tuntap add tun0 mode tun").unwrap();
+        node.up("tun0", 1500).unwrap();
+        for shared in shared {
+            node.address("lo", &format!("{shared}/32")).unwrap();
+            node.ip(&format!("route add {shared} dev tun0 table {ANNOUNCED}")).unwrap();
+        }
+    }
+    t.await_served_by(&[1, 2, 3]).unwrap();
+    assert!(reaches(&t.hosts[0], Side::One.host(Family::V4)), "from the host");
+    assert!(reaches(&t.client, Cluster::behind(1, Family::V4, 2)), "to the host");
+    let [outer, inner] = shared;
+    assert!(reaches(&t.peers[0], outer), "the outer address");
+    assert!(reaches(&t.client, inner), "the inner address");
+    t.node(2).ip("link delete tun0").unwrap();
+    t.await_served_by(&[1, 3]).unwrap();
+    assert!(reaches(&t.client, Cluster::behind(1, Family::V4, 2)), "without node 2");
 }
 
 #[test]

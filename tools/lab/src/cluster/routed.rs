@@ -1,0 +1,185 @@
+//! Routers in place of the outer and the inner switch: each node is at the end of a link of its own,
+//! in a network of its own.
+//!
+//! ```text
+//! node1:outer0 ── node1 ┐
+//! node2:outer0 ── node2 ┤ router "outer" ── br0 ── peers
+//! node3:outer0 ── node3 ┘
+//! ```
+//!
+//! The inner side, with the client, is the same. The nodes tell both routers by BGP which shared
+//! addresses they serve. A router chooses one of these nodes by the addresses of a packet (ECMP).
+
+use super::{BRIDGE, Cluster, Ingress, Net};
+use crate::bird::Bird;
+use crate::namespace::{Offloads, veth_with};
+use crate::topology::{Family, Side};
+use crate::{Result, wait_until};
+use std::fmt::Write;
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+/// Routing table in which a node's testudod has the shared addresses that it serves.
+pub const ANNOUNCED: u32 = 5406;
+
+/// The autonomous systems of the nodes, and of the routers.
+const NODES: u32 = 65001;
+const ROUTERS: u32 = 65000;
+/// For sessions of BGP on a busy machine.
+const LIMIT: Duration = Duration::from_secs(120);
+/// The networks with a router.
+const ROUTED: [Net; 2] = [Net::Outer, Net::Inner];
+
+impl Cluster {
+    /// True if a router connects the nodes to this network.
+    pub(super) fn is_routed(&self, net: Net) -> bool {
+        self.ingress == Ingress::Routed && ROUTED.contains(&net)
+    }
+
+    /// Where this network's hosts send packets for others.
+    pub(super) fn gateway(&self, net: Net, family: Family) -> IpAddr {
+        match (family, net) {
+            (Family::V4, _) if self.is_routed(net) => router(net),
+            (_, Net::Outer) => Side::One.outer(family),
+            (_, Net::Inner | Net::Cluster) => Side::One.inner(family),
+        }
+    }
+
+    /// Makes the switch of this network a router between its bridge and the nodes' links.
+    pub(super) fn make_router(&self, net: Net) -> Result<()> {
+        let namespace = self.switch(net);
+        namespace.forward()?;
+        namespace.address(BRIDGE, &format!("{}/24", router(net)))
+    }
+
+    /// Connects a node to a router.
+    pub(super) fn connect_node_to_router(&self, n: u8, net: Net) -> Result<()> {
+        let (node, namespace) = (self.node(n), self.switch(net));
+        let (interface, port) = (net.interface(), node.role());
+        veth_with(namespace.end(port), node.end(interface), self.queues)?;
+        let (own, router) = (Self::own(n, net, Family::V4), router(net));
+        for (host, interface, here, there) in [(namespace, port, router, own), (node, interface, own, router)]
+        {
+            host.ip(&format!("address add {here} peer {there} dev {interface}"))?;
+            host.up(interface, self.mtu)?;
+        }
+        // It sends to nodes that receive by AF_XDP.
+        namespace.offloads(port, Offloads::None)?;
+        node.route(&format!("{}/24", network(net)), &router.to_string())?;
+        if net == Net::Inner {
+            return Ok(());
+        }
+        // As with switches: without a tunnel, clear packets can pass.
+        (1..)
+            .take(self.peers.len())
+            .try_for_each(|peer| node.route(&Self::network_behind(peer, Family::V4), &router.to_string()))
+    }
+
+    /// Sends a peer's packets for the cluster to the router, and the router's for its network to the
+    /// peer.
+    pub(super) fn connect_peer_to_router(&self, n: u8) -> Result<()> {
+        let (shared, router) = (Side::One.outer(Family::V4), router(Net::Outer));
+        self.peers[usize::from(n) - 1].route(&shared.to_string(), &router.to_string())?;
+        let (network, peer) = (Self::network_behind(n, Family::V4), Self::peer_address(n, Family::V4));
+        self.outer.route(&network, &peer.to_string())
+    }
+
+    /// Starts BGP between the nodes and both routers.
+    pub fn start_routing(&self) -> Result<Routing> {
+        let router = |net| Bird::start(self.switch(net), &self.router_config(net));
+        let node = |(number, namespace)| Bird::start(namespace, &node_config(number));
+        let routing = Routing {
+            routers: [router(Net::Outer)?, router(Net::Inner)?],
+            nodes: (1..).zip(&self.nodes).map(node).collect::<Result<_>>()?,
+        };
+        Ok(routing)
+    }
+
+    fn router_config(&self, net: Net) -> String {
+        let own = router(net);
+        let mut text = format!(
+            "log stderr all;
+             router id {own};
+             protocol device {{ scan time 1; }}
+             protocol direct {{ ipv4; }}
+             protocol kernel {{ merge paths on; scan time 1; ipv4 {{ import none; export where source != RTS_DEVICE; }}; }}\n"
+        );
+        // What is behind the nodes is where their shared address is.
+        let behind = if net == Net::Inner { "10.0.0.0/8" } else { &Side::One.network(Family::V4) };
+        let shared = Self::shared(net, Family::V4).map(|shared| shared.to_string()).unwrap_or_default();
+        let _ = writeln!(text, "protocol static {{ ipv4; route {behind} recursive {shared}; }}");
+        for node in (1..).take(self.nodes.len()) {
+            let neighbour = Self::own(node, net, Family::V4);
+            let _ = writeln!(
+                text,
+                "protocol bgp node{node} {{ local {own} as {ROUTERS}; neighbor {neighbour} as {NODES};
+                 connect retry time 1; connect delay time 1; error wait time 1, 2;
+                 ipv4 {{ import all; export none; }}; }}"
+            );
+        }
+        text
+    }
+
+    /// The nodes that the router of a network sends packets for its shared address to.
+    pub fn served_by(&self, net: Net) -> Result<Vec<u8>> {
+        let Some(shared) = Self::shared(net, Family::V4) else { return Ok(Vec::new()) };
+        let shown = self.switch(net).ip(&format!("route show {shared}"))?.stdout;
+        let is_named = |node: &u8| shown.split_whitespace().any(|word| word == self.node(*node).role());
+        Ok((1..).take(self.nodes.len()).filter(is_named).collect())
+    }
+
+    /// Waits until both routers send to exactly these nodes.
+    pub fn await_served_by(&self, nodes: &[u8]) -> Result<()> {
+        wait_until(&format!("routes to nodes {nodes:?}"), LIMIT, || {
+            let seen = [self.served_by(Net::Outer)?, self.served_by(Net::Inner)?];
+            Ok(if seen.iter().all(|seen| seen == nodes) { Ok(()) } else { Err(format!("{seen:?}")) })
+        })
+    }
+}
+
+/// BIRD of all routers and nodes.
+#[derive(Debug)]
+pub struct Routing {
+    /// Of the outer and the inner router.
+    pub routers: [Bird; 2],
+    /// Of the nodes, counted from 1.
+    pub nodes: Vec<Bird>,
+}
+
+/// A router's address, the same on all of its links.
+fn router(net: Net) -> IpAddr {
+    match net {
+        Net::Outer => Ipv4Addr::new(192, 0, 2, 254).into(),
+        Net::Inner | Net::Cluster => Ipv4Addr::new(10, 1, 0, 254).into(),
+    }
+}
+
+/// The network of the router and its hosts; the nodes' own addresses lie in it too.
+fn network(net: Net) -> IpAddr {
+    match net {
+        Net::Outer => Ipv4Addr::new(192, 0, 2, 0).into(),
+        Net::Inner | Net::Cluster => Ipv4Addr::new(10, 1, 0, 0).into(),
+    }
+}
+
+/// What `docs/how-to/routed.md` tells operators to write.
+fn node_config(number: u8) -> String {
+    let mut text = format!(
+        "log stderr all;
+         router id 10.99.0.{number};
+         protocol device {{ scan time 1; }}
+         protocol kernel {{ kernel table {ANNOUNCED}; learn; scan time 1; ipv4 {{ import all; export none; }}; }}\n"
+    );
+    for net in ROUTED {
+        let (name, interface) = (format!("{net:?}").to_lowercase(), net.interface());
+        let (own, router) = (Cluster::own(number, net, Family::V4), router(net));
+        let shared = Cluster::shared(net, Family::V4).map(|shared| shared.to_string()).unwrap_or_default();
+        let _ = writeln!(
+            text,
+            "protocol bgp {name} {{ local {own} as {NODES}; neighbor {router} as {ROUTERS}; interface \"{interface}\";
+             connect retry time 1; connect delay time 1; error wait time 1, 2;
+             ipv4 {{ import none; next hop self; export where net = {shared}/32; }}; }}"
+        );
+    }
+    text
+}
