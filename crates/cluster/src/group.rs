@@ -38,6 +38,7 @@ mod view_change;
 mod views;
 mod vitals;
 
+#[cfg(feature = "corosync")]
 pub(crate) use config::is_most;
 pub use config::{ClusterKey, GroupConfig, NoQuorum, QuorumRule, SuspicionConfig};
 pub use durable::{Begun, Durable};

@@ -14,12 +14,12 @@
 #include <linux/pkt_cls.h>
 
 #include "arrival.h"
+#include "find.h"
 
 SEC("tcx/ingress")
 int testudo_claim(struct __sk_buff *skb)
 {
-	__u32 ifindex = skb->ifindex;
-	const struct port *port = bpf_map_lookup_elem(&ports, &ifindex);
+	const struct port *port = find_port(skb->ifindex);
 	const struct ethernet *eth = (void *)(long)skb->data;
 	const void *end = (void *)(long)skb->data_end;
 

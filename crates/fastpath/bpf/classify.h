@@ -3,6 +3,7 @@
 #ifndef TESTUDO_CLASSIFY_H
 #define TESTUDO_CLASSIFY_H
 
+#include "find.h"
 #include "home.h"
 #include "local.h"
 #include "policy.h"
@@ -35,21 +36,6 @@ static __always_inline int is_group4(const struct address4 *addr)
 	return o[0] >> 4 == 0xe || (o[0] & o[1] & o[2] & o[3]) == 0xff;
 }
 
-/* Flags of a local address; 0 if it is not local. */
-static __always_inline __u32 local_flags4(const struct address4 *addr)
-{
-	const __u32 *flags = bpf_map_lookup_elem(&local4, addr);
-
-	return flags ? *flags : 0;
-}
-
-static __always_inline __u32 local_flags6(const struct address6 *addr)
-{
-	const __u32 *flags = bpf_map_lookup_elem(&local6, addr);
-
-	return flags ? *flags : 0;
-}
-
 static __always_inline int classify_local4(struct xdp_md *ctx, const struct arrival *arrival,
 					   struct ipv4 *ip, __u32 local,
 					   const struct payload *payload)
@@ -71,17 +57,49 @@ static __always_inline int classify_local4(struct xdp_md *ctx, const struct arri
 	return at_home(arrival->cluster, home, reason);
 }
 
+/*
+ * The home of a packet between other hosts by its destination; 0 if that is not protected, and
+ * without a cluster.
+ */
+static __always_inline __u32 home_of_transit(struct xdp_md *ctx, const struct arrival *arrival,
+					     __u32 to)
+{
+	return arrival->cluster && (to & PREFIX_PROTECT_TO) ? home_of_prefix(ctx, arrival, to) : 0;
+}
+
+/*
+ * True if another node has the packet. Asked before the source is looked up, because in a cluster
+ * most packets are another node's.
+ */
+static __always_inline int is_elsewhere(const struct arrival *arrival, __u32 home)
+{
+	return home && arrival->way == TO_CLUSTER && !keeps(arrival->cluster, home);
+}
+
+/*
+ * True if the home by the destination counts: for each packet to protect, and for each that was
+ * only kept because of it.
+ */
+static __always_inline int is_by_destination(const struct arrival *arrival, __u32 home, int reason)
+{
+	if (reason == WORKER_PROTECT)
+		return 1;
+	return arrival->way == TO_CLUSTER && home >> 8 == HOME_PACKETS;
+}
+
 static __always_inline int classify_transit4(struct xdp_md *ctx, const struct arrival *arrival,
 					     const struct ipv4 *ip)
 {
-	__u32 to = flags4(&ip->dst);
-	int reason = classify_transit(arrival->port, flags4(&ip->src), to);
+	__u32 to = flags4(&ip->dst), home = home_of_transit(ctx, arrival, to);
+	int reason;
 
+	if (is_elsewhere(arrival, home))
+		return DROP_OTHER_NODE;
+	reason = classify_transit(arrival->port, flags4(&ip->src), to);
 	if (!needs_home(arrival, reason))
 		return reason;
-	if (reason == WORKER_PROTECT)
-		return at_home(arrival->cluster, home_of_prefix(ctx, arrival, to),
-			       protect_at(arrival, to));
+	if (is_by_destination(arrival, home, reason))
+		return at_home(arrival->cluster, home, reason_at(arrival, to, reason));
 	return at_home(arrival->cluster, home_elsewhere4(arrival, ip), reason);
 }
 
@@ -144,14 +162,16 @@ static __always_inline int classify_local6(struct xdp_md *ctx, const struct arri
 static __always_inline int classify_transit6(struct xdp_md *ctx, const struct arrival *arrival,
 					     const struct ipv6 *ip, __u32 to)
 {
-	__u32 from = is_link_local(&ip->src) ? 0 : flags6(&ip->src);
-	int reason = classify_transit(arrival->port, from, to);
+	__u32 home = home_of_transit(ctx, arrival, to);
+	int reason;
 
+	if (is_elsewhere(arrival, home))
+		return DROP_OTHER_NODE;
+	reason = classify_transit(arrival->port, is_link_local(&ip->src) ? 0 : flags6(&ip->src), to);
 	if (!needs_home(arrival, reason))
 		return reason;
-	if (reason == WORKER_PROTECT)
-		return at_home(arrival->cluster, home_of_prefix(ctx, arrival, to),
-			       protect_at(arrival, to));
+	if (is_by_destination(arrival, home, reason))
+		return at_home(arrival->cluster, home, reason_at(arrival, to, reason));
 	return at_home(arrival->cluster, home_elsewhere6(arrival, ip), reason);
 }
 

@@ -77,8 +77,7 @@ static __always_inline __u32 classify(struct xdp_md *ctx, const struct arrival *
 SEC("xdp.frags")
 int testudo_filter(struct xdp_md *ctx)
 {
-	__u32 ifindex = ctx->ingress_ifindex;
-	const struct port *found = bpf_map_lookup_elem(&ports, &ifindex);
+	const struct port *found = find_port(ctx->ingress_ifindex);
 	struct port port = {};
 	struct arrival arrival = {};
 

@@ -28,6 +28,23 @@ static __always_inline int has_shard(const __u64 shards[4], __u8 shard)
 	return shards[shard >> 6] >> (shard & 63) & 1;
 }
 
+/* True if this node keeps packets of this home. */
+static __always_inline int keeps(const struct cluster *cluster, __u32 home)
+{
+	switch (home >> 8) {
+	case HOME_DEFAULT_HOST:
+		return cluster->flags & CLUSTER_DEFAULT_HOST;
+	case HOME_PACKETS:
+		return has_shard(cluster->packets, home) || has_shard(cluster->held, home);
+	case HOME_PAIR:
+		/* Mostly for the kernel, which cannot keep packets back. */
+		return has_shard(cluster->packets, home);
+	case HOME_IKE:
+		return has_shard(cluster->ike, home);
+	}
+	return 1;
+}
+
 /*
  * Returns `reason` if this node keeps packets of this home, otherwise the reason against it; `home`
  * may itself be a reason to drop the packet.
@@ -39,28 +56,11 @@ static __always_inline int has_shard(const __u64 shards[4], __u8 shard)
  */
 static __always_inline int at_home(const struct cluster *cluster, __u32 home, int reason)
 {
-	int kept = 1;
-
 	if (home < REASONS)
 		return home;
-	switch (home >> 8) {
-	case HOME_OWN:
+	if (home >> 8 == HOME_OWN)
 		return reason;
-	case HOME_DEFAULT_HOST:
-		kept = cluster->flags & CLUSTER_DEFAULT_HOST;
-		break;
-	case HOME_PACKETS:
-		kept = has_shard(cluster->packets, home) || has_shard(cluster->held, home);
-		break;
-	case HOME_PAIR:
-		/* Mostly for the kernel, which cannot keep packets back. */
-		kept = has_shard(cluster->packets, home);
-		break;
-	case HOME_IKE:
-		kept = has_shard(cluster->ike, home);
-		break;
-	}
-	if (!kept)
+	if (!keeps(cluster, home))
 		return DROP_OTHER_NODE;
 	if (reason >= WORKER_PROTECT)
 		return reason;
@@ -131,10 +131,11 @@ static __always_inline __u32 home_of_prefix(struct xdp_md *ctx, const struct arr
  * The worker must know that other nodes have the packet too: what it lets pass without an SA would
  * leave once for each.
  */
-static __always_inline int protect_at(const struct arrival *arrival, __u32 flags)
+static __always_inline int reason_at(const struct arrival *arrival, __u32 flags, int reason)
 {
-	return arrival->way == TO_CLUSTER && !(flags & PREFIX_HOMED) ? WORKER_PROTECT_FLOODED
-								     : WORKER_PROTECT;
+	return reason == WORKER_PROTECT && arrival->way == TO_CLUSTER && !(flags & PREFIX_HOMED) ?
+		       WORKER_PROTECT_FLOODED :
+		       reason;
 }
 
 /*

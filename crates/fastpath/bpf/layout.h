@@ -9,12 +9,14 @@
 
 #include <linux/types.h>
 
-#define LAYOUT_VERSION 10
+#define LAYOUT_VERSION 11
 
 #define MAX_PORTS 64
+#define LOW_PORTS 4096
 #define MAX_QUEUES 64
 #define MAX_REASONS 64
 #define MAX_ADDRESSES 1024
+#define LOCAL_SLOTS 256
 #define MAX_PREFIXES 65536
 #define MAX_FRAGMENTS 8192
 #define MAX_SEEN 262144
@@ -49,6 +51,8 @@ struct stamp {
 #define PORT_CHECK_SOURCE 1
 /* Frames to the cluster's MAC address are for this port too. */
 #define PORT_FLOODED 2
+/* Set for every port: an array has entries for interfaces that are none, too. */
+#define PORT_KNOWN 4
 
 struct port {
 	__u16 index;
@@ -95,6 +99,8 @@ struct port {
 #define LOCAL_VIP 2
 /* No policy for everything has the address on its local side. */
 #define LOCAL_UNSELECTED 4
+/* In a slot only: it does not answer, the hash does. */
+#define LOCAL_ASK_HASH 8
 
 #define CLUSTER_ON 1
 #define CLUSTER_DEFAULT_HOST 2
@@ -141,6 +147,17 @@ struct prefix4 {
 struct prefix6 {
 	__u32 length;
 	struct address6 addr;
+};
+
+/* What is local of all addresses that have this slot: one of them, or none if there are no flags. */
+struct slot4 {
+	struct address4 addr;
+	__u32 flags; /* LOCAL_ flags */
+};
+
+struct slot6 {
+	struct address6 addr;
+	__u32 flags;
 };
 
 /* A datagram whose first fragment is for a worker. IPv4 addresses fill the first four octets. */

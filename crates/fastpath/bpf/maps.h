@@ -16,7 +16,17 @@ struct {
 	__type(value, struct layout);
 } layout SEC(".maps");
 
-/* By interface index. */
+/*
+ * By interface index. Nearly all interfaces are in the array, too, which is read in a few
+ * nanoseconds. A hash takes up to thirty.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, LOW_PORTS);
+	__type(key, __u32);
+	__type(value, struct port);
+} low_ports SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, MAX_PORTS);
@@ -38,6 +48,21 @@ struct {
 	__type(key, struct address6);
 	__type(value, __u32);
 } local6 SEC(".maps");
+
+/* The same by slot_of(): they answer for nearly all packets, most of which are to none of these. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, LOCAL_SLOTS);
+	__type(key, __u32);
+	__type(value, struct slot4);
+} slots4 SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, LOCAL_SLOTS);
+	__type(key, __u32);
+	__type(value, struct slot6);
+} slots6 SEC(".maps");
 
 /* Protected prefixes and the exceptions inside them; values are PREFIX_ flags. */
 struct {

@@ -25,6 +25,7 @@ mod object;
 mod policy;
 mod ports;
 mod reason;
+mod tables;
 #[cfg(test)]
 mod tests;
 
@@ -42,10 +43,7 @@ pub use reason::{FilterAction, Reason};
 
 use crate::fib::PortIndex;
 use bpffs::PinDir;
-use layout::{
-    ClusterValue, LAYOUT_VERSION, address_key, is_unselected, is_vip, layout_value, prefix_key, read_address,
-    read_prefix,
-};
+use layout::{ClusterValue, LAYOUT_VERSION, UNSELECTED, VIP, layout_value, prefix_key, read_prefix};
 use libbpf_rs::{ProgramInput, ProgramMut};
 use link::ClaimLink;
 use object::{FilterMap, Loaded};
@@ -87,7 +85,7 @@ impl Filter {
         let (vips, unselected) = (BTreeSet::new(), BTreeSet::new());
         let (claims, spread) = (BTreeMap::new(), BTreeSet::new());
         let mut this = Self { pins, loaded, inherited, claims, cluster, spread, vips, unselected };
-        this.unselected = this.addresses_that(is_unselected)?;
+        this.unselected = this.addresses_with(UNSELECTED);
         Ok(this)
     }
 
@@ -98,28 +96,17 @@ impl Filter {
 
     /// The gateway's own addresses, and the cluster's.
     pub fn addresses(&self) -> BTreeSet<IpAddr> {
-        let maps = [&self.loaded.local4, &self.loaded.local6];
-        maps.iter().flat_map(|m| m.keys()).filter_map(|key| read_address(&key)).collect()
-    }
-
-    fn local(&self, addr: &IpAddr) -> &FilterMap {
-        if addr.is_ipv4() { &self.loaded.local4 } else { &self.loaded.local6 }
+        self.loaded.local.known().keys().copied().collect()
     }
 
     /// The cluster's addresses that the filter knows; after a restart those of the earlier run.
-    pub fn vips(&self) -> Result<BTreeSet<IpAddr>> {
-        self.addresses_that(is_vip)
+    pub fn vips(&self) -> BTreeSet<IpAddr> {
+        self.addresses_with(VIP)
     }
 
-    fn addresses_that(&self, are: impl Fn(&[u8]) -> bool) -> Result<BTreeSet<IpAddr>> {
-        let mut found = BTreeSet::new();
-        for addr in self.addresses() {
-            let kind = self.local(&addr).get(&address_key(addr), &addr)?;
-            if kind.as_deref().is_some_and(&are) {
-                found.insert(addr);
-            }
-        }
-        Ok(found)
+    fn addresses_with(&self, flag: u32) -> BTreeSet<IpAddr> {
+        let known = self.loaded.local.known().iter();
+        known.filter(|(_, flags)| *flags & flag != 0).map(|(addr, _)| *addr).collect()
     }
 
     /// The prefixes that the filter knows; after a restart those of the earlier run.

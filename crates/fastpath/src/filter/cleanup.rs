@@ -2,7 +2,7 @@
 
 use super::bpffs::{Instance, PinDir};
 use super::error::{FilterError, Result};
-use super::layout::{LAYOUT_VERSION, is_vip, read_address, read_layout};
+use super::layout::{LAYOUT_VERSION, VIP, read_address, read_layout};
 use super::{FIRST_KEY, ports};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use std::collections::BTreeSet;
@@ -90,7 +90,8 @@ fn pinned_vips(pins: &PinDir) -> Result<BTreeSet<IpAddr>> {
         let map = MapHandle::from_pinned_path(pins.map(name)).map_err(failed)?;
         for key in map.keys() {
             let kind = map.lookup(&key, MapFlags::ANY).map_err(failed)?;
-            vips.extend(read_address(&key).filter(|_| kind.as_deref().is_some_and(is_vip)));
+            let flags = kind.as_deref().and_then(<[u8]>::first_chunk).copied().map_or(0, u32::from_ne_bytes);
+            vips.extend(read_address(&key).filter(|_| flags & VIP != 0));
         }
     }
     Ok(vips)

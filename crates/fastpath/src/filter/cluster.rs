@@ -2,8 +2,8 @@
 
 use super::error::Result;
 use super::layout::{
-    ADDRESS, CLUSTER_DEFAULT_HOST, CLUSTER_ON, CLUSTER_SPREAD, ClusterValue, UNSELECTED, VIP, address_key,
-    seen_number, seen_value,
+    ADDRESS, CLUSTER_DEFAULT_HOST, CLUSTER_ON, CLUSTER_SPREAD, ClusterValue, UNSELECTED, VIP, seen_number,
+    seen_value,
 };
 use super::{FIRST_KEY, Filter};
 use std::collections::BTreeSet;
@@ -113,12 +113,13 @@ impl Filter {
     /// Sets the gateway's own addresses for IKE and ESP, beside the VIPs. A new address counts as
     /// selected by a policy, until [`Filter::set_unselected`] says otherwise.
     pub fn set_addresses(&mut self, addresses: &BTreeSet<IpAddr>) -> Result<()> {
-        for addr in addresses.union(&self.vips) {
-            self.write_address(addr, self.unselected.contains(addr))?;
+        let wanted: Vec<IpAddr> = addresses.union(&self.vips).copied().collect();
+        for addr in wanted {
+            self.write_address(addr, self.unselected.contains(&addr))?;
         }
         let gone = self.addresses().into_iter().filter(|a| !addresses.contains(a) && !self.vips.contains(a));
         for addr in gone {
-            self.local(&addr).remove(&address_key(addr), &addr)?;
+            self.loaded.local.remove(addr)?;
             self.unselected.remove(&addr);
         }
         Ok(())
@@ -129,7 +130,7 @@ impl Filter {
         let changed: Vec<IpAddr> = self.unselected.symmetric_difference(unselected).copied().collect();
         for addr in changed {
             let is_unselected = unselected.contains(&addr);
-            self.write_address(&addr, is_unselected)?;
+            self.write_address(addr, is_unselected)?;
             match is_unselected {
                 true => self.unselected.insert(addr),
                 false => self.unselected.remove(&addr),
@@ -144,14 +145,9 @@ impl Filter {
         &self.unselected
     }
 
-    fn write_address(&self, addr: &IpAddr, is_unselected: bool) -> Result<()> {
-        let vip = if self.vips.contains(addr) { VIP } else { 0 };
+    fn write_address(&mut self, addr: IpAddr, is_unselected: bool) -> Result<()> {
+        let vip = if self.vips.contains(&addr) { VIP } else { 0 };
         let unselected = if is_unselected { UNSELECTED } else { 0 };
-        let (map, key, kind) =
-            (self.local(addr), address_key(*addr), (ADDRESS | vip | unselected).to_ne_bytes());
-        if map.get(&key, addr)?.as_deref() != Some(&kind) {
-            map.set(&key, &kind, addr)?;
-        }
-        Ok(())
+        self.loaded.local.set(addr, ADDRESS | vip | unselected)
     }
 }

@@ -8,9 +8,13 @@ use testudo_base::prefix::Prefix;
 use testudo_base::spi::Shard;
 
 /// Grows with every change of a map or of a value's meaning.
-pub(super) const LAYOUT_VERSION: u32 = 10;
+pub(super) const LAYOUT_VERSION: u32 = 11;
 /// Ports of an instance.
 pub const MAX_PORTS: u16 = 64;
+/// Interfaces below this number are in the array of ports.
+pub(super) const LOW_PORTS: u32 = 4096;
+/// Slots of the gateway's own addresses, of each family.
+const LOCAL_SLOTS: u32 = 256;
 /// Receive queues of a port.
 pub const MAX_QUEUES: u16 = 64;
 /// Room for reasons, so that a new reason does not change the map.
@@ -27,12 +31,15 @@ const PREFIX_SPREAD_SESSION: u32 = 128;
 const PREFIX_SPREAD_PACKET: u32 = 65536;
 const PREFIX_SHARD_SHIFT: u32 = 8;
 const PORT_FLOODED: u16 = 2;
+const PORT_KNOWN: u16 = 4;
 /// Bit: one of our addresses.
 pub(super) const ADDRESS: u32 = 1;
 /// Bit: a VIP.
 pub(super) const VIP: u32 = 2;
 /// Bit: an address that is on our side of no policy for all addresses.
 pub(super) const UNSELECTED: u32 = 4;
+/// Bit: the slot does not answer, the hash does.
+pub(super) const ASK_HASH: u32 = 8;
 pub(super) const CLUSTER_ON: u32 = 1;
 pub(super) const CLUSTER_DEFAULT_HOST: u32 = 2;
 pub(super) const CLUSTER_SPREAD: u32 = 4;
@@ -170,13 +177,16 @@ impl PrefixUse {
     }
 }
 
+/// The `struct port` of an interface that is no port.
+pub(super) const NO_PORT: [u8; 16] = [0; 16];
+
 /// `struct port`.
 pub(super) fn port_value(port: &FilterPort) -> [u8; 16] {
     let check = if port.check_source { PORT_CHECK_SOURCE } else { 0 };
     let flooded = if port.cluster_mac.is_some() { PORT_FLOODED } else { 0 };
     let mut value = [0; 16];
     value[0..2].copy_from_slice(&port.index.0.to_ne_bytes());
-    value[2..4].copy_from_slice(&(check | flooded).to_ne_bytes());
+    value[2..4].copy_from_slice(&(PORT_KNOWN | check | flooded).to_ne_bytes());
     value[4..10].copy_from_slice(&port.mac.0);
     if let Some(mac) = port.cluster_mac {
         value[10..16].copy_from_slice(&mac.0);
@@ -272,18 +282,20 @@ pub(super) fn address_key(addr: IpAddr) -> Vec<u8> {
     }
 }
 
-/// True if the value of an address marks a VIP.
-pub(super) fn is_vip(kind: &[u8]) -> bool {
-    has_flag(kind, VIP)
+/// The slot of an address.
+pub(super) fn slot_of(addr: IpAddr) -> u32 {
+    let octets = address_key(addr);
+    let words = octets.chunks_exact(4).filter_map(|word| Some(u32::from_ne_bytes(*word.first_chunk()?)));
+    let word = words.fold(0, |all, word| all ^ word);
+    let half = word ^ word >> 16;
+    (half ^ half >> 8) % LOCAL_SLOTS
 }
 
-/// True if the value of an address says that it is on our side of no policy for all addresses.
-pub(super) fn is_unselected(kind: &[u8]) -> bool {
-    has_flag(kind, UNSELECTED)
-}
-
-fn has_flag(kind: &[u8], flag: u32) -> bool {
-    kind.first_chunk().is_some_and(|kind| u32::from_ne_bytes(*kind) & flag != 0)
+/// `struct slot4` or `struct slot6`, by the family.
+pub(super) fn slot_value(addr: IpAddr, flags: u32) -> Vec<u8> {
+    let mut value = address_key(addr);
+    value.extend(flags.to_ne_bytes());
+    value
 }
 
 /// An address from its key.
@@ -312,6 +324,8 @@ mod tests {
     fn the_constants_are_those_of_the_filter() {
         assert_eq!(defined("LAYOUT_VERSION"), LAYOUT_VERSION);
         assert_eq!(defined("MAX_PORTS"), MAX_PORTS.into());
+        assert_eq!(defined("LOW_PORTS"), LOW_PORTS);
+        assert_eq!(defined("LOCAL_SLOTS"), LOCAL_SLOTS);
         assert_eq!(defined("MAX_QUEUES"), MAX_QUEUES.into());
         assert_eq!(defined("MAX_REASONS"), MAX_REASONS);
         assert_eq!(defined("STAMP_MAGIC"), STAMP_MAGIC.into());
@@ -333,6 +347,8 @@ mod tests {
         assert_eq!(defined("PREFIX_SHARD_SHIFT"), PREFIX_SHARD_SHIFT);
         assert_eq!(defined("SHARDS") as usize, SHARDS);
         assert_eq!(defined("PORT_FLOODED"), PORT_FLOODED.into());
+        assert_eq!(defined("PORT_KNOWN"), PORT_KNOWN.into());
+        assert_eq!(defined("LOCAL_ASK_HASH"), ASK_HASH);
         assert_eq!(defined("LOCAL_ADDRESS"), ADDRESS);
         assert_eq!(defined("LOCAL_VIP"), VIP);
         assert_eq!(defined("LOCAL_UNSELECTED"), UNSELECTED);

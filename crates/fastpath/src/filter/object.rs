@@ -2,6 +2,7 @@
 
 use super::bpffs::PinDir;
 use super::error::{FilterError, Result};
+use super::tables::{LocalTable, PortTable};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, ObjectBuilder, PrintLevel, ProgramMut};
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -83,9 +84,8 @@ impl FilterMap {
 pub(super) struct Loaded {
     object: Object,
     pub(super) layout: FilterMap,
-    pub(super) ports: FilterMap,
-    pub(super) local4: FilterMap,
-    pub(super) local6: FilterMap,
+    pub(super) ports: PortTable,
+    pub(super) local: LocalTable,
     pub(super) prefixes4: FilterMap,
     pub(super) prefixes6: FilterMap,
     pub(super) cluster: FilterMap,
@@ -114,9 +114,8 @@ impl Loaded {
         let map = |name| FilterMap::of(&object, name);
         Ok(Self {
             layout: map("layout")?,
-            ports: map("ports")?,
-            local4: map("local4")?,
-            local6: map("local6")?,
+            ports: PortTable::new(map("ports")?, map("low_ports")?),
+            local: LocalTable::new([map("local4")?, map("local6")?], [map("slots4")?, map("slots6")?])?,
             prefixes4: map("prefixes4")?,
             prefixes6: map("prefixes6")?,
             cluster: map("cluster")?,

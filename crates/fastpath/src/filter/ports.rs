@@ -64,7 +64,7 @@ impl Filter {
     pub fn set_port(&mut self, port: &FilterPort) -> Result<()> {
         check_index(port.index)?;
         let value = port_value(port);
-        self.loaded.ports.set(&port.ifindex.to_ne_bytes(), &value, &port.name)
+        self.loaded.ports.set(port.ifindex, &value, &port.name)
     }
 
     /// Numbers of the interfaces that have the filter, including those of an earlier run.
@@ -103,7 +103,7 @@ impl Filter {
     pub fn detach(&mut self, ifindex: u32) -> Result<()> {
         self.claims.remove(&ifindex);
         remove_link(ifindex, &self.pins.link(ifindex))?;
-        self.loaded.ports.remove(&ifindex.to_ne_bytes(), &interface_name(ifindex))
+        self.loaded.ports.remove(ifindex, &interface_name(ifindex))
     }
 
     /// Puts the program into the pinned link of an earlier run. `None` if the interface has none.
@@ -136,10 +136,10 @@ impl Filter {
     /// Removes entries of the port's number that belong to interfaces that are gone.
     fn forget_others(&self, port: &FilterPort) -> Result<()> {
         let ports = &self.loaded.ports;
-        for key in ports.keys().iter().filter(|k| **k != port.ifindex.to_ne_bytes()) {
-            let value = ports.get(key, &port.name)?;
+        for ifindex in ports.interfaces().filter(|ifindex| *ifindex != port.ifindex) {
+            let value = ports.get(ifindex, &port.name)?;
             if value.as_deref().and_then(port_index) == Some(port.index) {
-                ports.remove(key, &port.name)?;
+                ports.remove(ifindex, &port.name)?;
             }
         }
         Ok(())

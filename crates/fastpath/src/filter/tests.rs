@@ -14,4 +14,5 @@ mod fragments;
 mod frames;
 mod spread;
 mod switching;
+mod tables;
 mod verifier;

@@ -9,7 +9,7 @@ use crate::support::ip;
 use crate::support::namespace::Namespace;
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, libbpf_sys};
 use std::collections::BTreeSet;
-use std::net::IpAddr;
+use std::net::{IpAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -34,8 +34,13 @@ const MAC: [u8; 6] = [2, 0, 0, 0, 0, 0x11];
 
 /// A port on a new veth, whose peer is `peer0`.
 fn port(name: &str) -> FilterPort {
+    port_with(name, "")
+}
+
+/// The same with options of the interface.
+fn port_with(name: &str, options: &str) -> FilterPort {
     let mac = MacAddr(MAC);
-    ip(&format!("link add {name} address {mac} type veth peer name peer0"));
+    ip(&format!("link add {name} {options} address {mac} type veth peer name peer0"));
     for end in [name, "peer0"] {
         sysctl(&format!("ipv6/conf/{end}/disable_ipv6"), "1");
         ip(&format!("link set {end} up"));
@@ -104,6 +109,37 @@ fn an_interface_without_native_mode_needs_leave_for_the_generic_one() {
         assert_eq!(filter.attach(&port).expect("generic"), XdpMode::Generic);
         assert_eq!(filter.attach(&port).expect("again"), XdpMode::Generic);
     });
+}
+
+/// Only the hash has those with a high number.
+#[test]
+fn a_port_is_known_whatever_the_number_of_its_interface() {
+    for number in [4095, 4096, 70_000] {
+        in_namespace("number", |instance| {
+            let port = port_with("bp-number0", &format!("index {number}"));
+            assert_eq!(port.ifindex, number);
+            let mut filter = Filter::open(instance).expect("filter");
+            let counted =
+                |filter: &Filter, set| filter.counters(set).expect("counters").get(Reason::PassNotIp);
+            filter.attach(&port).expect("attach");
+            ip("address add 192.0.2.9/24 dev peer0");
+            let socket = UdpSocket::bind("192.0.2.9:0").expect("socket");
+            let asks = |filter: &Filter, set| {
+                eventually("a request of ARP", || {
+                    // The kernel gives up on a neighbour, and asks again for the next datagram.
+                    let _ = socket.send_to(b"who is there", "192.0.2.10:7");
+                    counted(filter, set) > 0
+                });
+            };
+            asks(&filter, CounterSet::Port(port.index));
+            assert_eq!(counted(&filter, CounterSet::Unknown), 0, "{number}");
+            // The interface keeps the filter, but is no port any more.
+            filter
+                .attach(&FilterPort { name: "lo".into(), ifindex: 1, allow_generic: true, ..port })
+                .expect("lo");
+            asks(&filter, CounterSet::Unknown);
+        });
+    }
 }
 
 #[test]
@@ -252,7 +288,7 @@ fn the_filter_looks_for_spread_sas_from_the_first_to_the_last() {
         [SPREAD, HOMED].iter().for_each(|spi| receive(&filter, *spi, 5));
         assert_eq!([SPREAD, HOMED].map(|spi| seen(&filter, spi)), [Some(5), Some(1)]);
         // Other changes of the table keep it so.
-        let vips = filter.vips().expect("vips");
+        let vips = filter.vips();
         filter.set_cluster(Some(&ClusterFilter { vips, key: [3, 4] })).expect("cluster");
         filter.set_shards([[u64::MAX; 4], [0; 4], [0; 4]], true).expect("shards");
         filter.set_fence(7).expect("fence");
@@ -307,12 +343,12 @@ fn the_clusters_addresses_are_known_to_who_comes_after() {
         filter.attach(&port).expect("attach");
         drop(filter);
         let mut filter = Filter::open(instance).expect("filter");
-        assert_eq!(filter.vips().expect("vips"), vips);
+        assert_eq!(filter.vips(), vips);
         // Others from now on; the former ones are addresses like any until the kernel has them no
         // more.
         let other = ClusterFilter { vips: addresses(&["192.0.2.7"]), key: [1, 2] };
         filter.set_cluster(Some(&other)).expect("cluster");
-        assert_eq!(filter.vips().expect("vips"), other.vips);
+        assert_eq!(filter.vips(), other.vips);
         filter.set_addresses(&addresses(&["192.0.2.11"])).expect("addresses");
         assert_eq!(filter.addresses(), addresses(&["192.0.2.11", "192.0.2.7"]));
         drop(filter);
@@ -320,7 +356,7 @@ fn the_clusters_addresses_are_known_to_who_comes_after() {
         assert_eq!((cleaned.vips, cleaned.pins), (other.vips, true));
         let mut alone = Filter::open(instance).expect("filter");
         alone.set_cluster(None).expect("alone");
-        assert_eq!(alone.vips().expect("vips"), addresses(&[]));
+        assert_eq!(alone.vips(), addresses(&[]));
     });
 }
 
@@ -349,7 +385,7 @@ fn addresses_that_no_policy_selects_are_known_to_who_comes_after() {
         drop(filter);
         let filter = Filter::open(instance).expect("filter");
         assert_eq!(*filter.unselected(), addresses(&["192.0.2.1"]), "a new one may be selected");
-        assert_eq!(filter.vips().expect("vips"), cluster.vips);
+        assert_eq!(filter.vips(), cluster.vips);
     });
 }
 

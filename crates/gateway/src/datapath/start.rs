@@ -73,7 +73,7 @@ impl DataPath {
         tun: Tun,
     ) -> Result<Self> {
         // An earlier run may have been a node of a cluster.
-        let former = filter.vips()?;
+        let former = filter.vips();
         let selected: BTreeSet<_> = filter.addresses().difference(filter.unselected()).copied().collect();
         let clustered = match cluster {
             Some(plan) => Some(plan.begin(&mut filter, &former)?),

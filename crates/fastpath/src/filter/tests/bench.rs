@@ -2,14 +2,11 @@
 
 use super::frames::{CLUSTER_MAC, PORT_MAC, US4, US6};
 use crate::fib::PortIndex;
-use crate::filter::layout::{
-    ADDRESS, ClusterValue, VIP, address_key, port_value, prefix_key, seen_number, seen_value,
-};
+use crate::filter::layout::{ADDRESS, ClusterValue, VIP, port_value, prefix_key, seen_number, seen_value};
 use crate::filter::object::Loaded;
 use crate::filter::{CounterSet, FilterCounters, FilterPort, PrefixUse, Reason, RowClocks, STAMP_LEN, Stamp};
 use crate::mac::MacAddr;
 use libbpf_rs::{ProgramInput, ProgramMut};
-use std::net::IpAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 pub(super) const XDP_DROP: u32 = 1;
@@ -42,7 +39,7 @@ impl Bench {
     /// each.
     pub(super) fn new() -> Self {
         let loaded = Loaded::unpinned().expect("load the filter (root, CAP_BPF, CAP_NET_ADMIN)");
-        let bench = Self { loaded, socket: None };
+        let mut bench = Self { loaded, socket: None };
         bench.set_port(true);
         for addr in [US4, US6] {
             bench.set_address(addr, ADDRESS);
@@ -68,18 +65,20 @@ impl Bench {
             check_source,
             allow_generic: false,
         };
-        self.loaded.ports.set(&LOOPBACK.to_ne_bytes(), &port_value(&port), &"lo").unwrap();
+        self.loaded.ports.set(LOOPBACK, &port_value(&port), &"lo").unwrap();
     }
 
-    pub(super) fn set_address(&self, addr: &str, kind: u32) {
-        let addr: IpAddr = addr.parse().unwrap();
-        let map = if addr.is_ipv4() { &self.loaded.local4 } else { &self.loaded.local6 };
-        map.set(&address_key(addr), &kind.to_ne_bytes(), &addr).unwrap();
+    pub(super) fn set_address(&mut self, addr: &str, flags: u32) {
+        self.loaded.local.set(addr.parse().unwrap(), flags).unwrap();
+    }
+
+    pub(super) fn remove_address(&mut self, addr: &str) {
+        self.loaded.local.remove(addr.parse().unwrap()).unwrap();
     }
 
     /// A node of a cluster whose VIPs are the gateway's two addresses.
     pub(super) fn clustered(cluster: &ClusterValue) -> Self {
-        let bench = Self::new();
+        let mut bench = Self::new();
         [US4, US6].iter().for_each(|addr| bench.set_address(addr, ADDRESS | VIP));
         bench.set_cluster(cluster);
         bench
@@ -109,7 +108,7 @@ impl Bench {
     }
 
     pub(super) fn remove_port(&self) {
-        self.loaded.ports.remove(&LOOPBACK.to_ne_bytes(), &"lo").unwrap();
+        self.loaded.ports.remove(LOOPBACK, &"lo").unwrap();
     }
 
     pub(super) fn set_prefix(&self, prefix: &str, to: PrefixUse) {

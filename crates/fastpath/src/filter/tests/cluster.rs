@@ -4,6 +4,7 @@ use super::bench::{Bench, XDP_PASS, XDP_REDIRECT};
 use super::frames::*;
 use crate::filter::layout::{ADDRESS, CLUSTER_DEFAULT_HOST, CLUSTER_ON, ClusterValue, UNSELECTED, VIP};
 use crate::filter::{Class, PrefixUse, Reason};
+use testudo_base::shard::ShardSet;
 use testudo_base::spi::Shard;
 
 /// A deadline that no test lives to see.
@@ -106,7 +107,7 @@ fn nothing_goes_up_beyond_the_deadline() {
 /// default host's, while it may answer.
 #[test]
 fn clear_packets_to_a_vip_that_no_policy_selects_are_the_default_hosts() {
-    let bench = Bench::clustered(&everything()).with_socket();
+    let mut bench = Bench::clustered(&everything()).with_socket();
     let open = PrefixUse { judge_from: true, open_to_host: true, ..PrefixUse::PROTECT };
     bench.set_prefix("0.0.0.0/0", open);
     let frame = flooded4(&echo());
@@ -144,6 +145,35 @@ fn a_frame_for_another_host_is_not_kept_by_a_node() {
     let frame = ethernet_to([2, 0, 0, 0, 0, 7], 0x0800, &esp_to_us(9));
     assert_eq!(bench.run(&frame).reason, Reason::DropOtherHost);
     assert_eq!(bench.seen(ESP_SPI), Some(5));
+}
+
+/// Of a packet that a worker has to judge, and that is for a protected prefix, the carrier of that
+/// prefix is the judge: the others have dropped it before they knew where it is from.
+#[test]
+fn a_flooded_packet_between_two_protected_prefixes_is_judged_by_the_carrier_of_the_second() {
+    let (from, to) = (Shard(7), Shard(8));
+    let judged = |home| PrefixUse { judge_from: true, home: Some(home), ..PrefixUse::PROTECT };
+    let bench = Bench::clustered(&everything()).with_socket();
+    bench.set_prefix("10.7.0.0/16", judged(from));
+    bench.set_prefix("10.8.0.0/16", judged(to));
+    bench.set_prefix("2001:db8:7::/48", judged(from));
+    bench.set_prefix("2001:db8:8::/48", judged(to));
+    let frames = [
+        flooded4(&ipv4("10.7.0.1", "10.8.0.1", TCP).packet(&[0; 20])),
+        ethernet_to(CLUSTER_MAC, 0x86dd, &ipv6_packet("2001:db8:7::1", "2001:db8:8::1", TCP, 64, &[0; 20])),
+    ];
+    for frame in frames {
+        let judges = ShardSet::ALL.iter().filter(|shard| {
+            let packets = *[*shard].into_iter().collect::<ShardSet>().words();
+            bench.set_cluster(&ClusterValue { packets, ..everything() });
+            match bench.run(&frame).reason {
+                Reason::WorkerClear => true,
+                Reason::DropOtherNode => false,
+                other => panic!("{other:?}"),
+            }
+        });
+        assert_eq!(judges.collect::<Vec<_>>(), [to]);
+    }
 }
 
 #[test]

@@ -236,6 +236,21 @@ fn a_row_clock_counts_the_packets_of_all_nodes() {
     assert_eq!((clocks.now(Shard(255)), clocks.now(HOME)), (1, counted + 1));
 }
 
+/// All nodes count it, because only the carrier of its lane looks at its source.
+#[test]
+fn a_row_clock_counts_what_its_carrier_drops() {
+    let bench = bench();
+    let clocks = bench.clocks();
+    bench.set_prefix("10.2.0.0/16", BY_PACKET);
+    let frame = flooded(&ipv4(REMOTE4, "10.2.7.7", TCP).packet(&[0; 20]));
+    for (counted, packets, reason) in
+        [(1, [u64::MAX; 4], Reason::DropClearInbound), (2, NO_SHARD, Reason::DropOtherNode)]
+    {
+        bench.set_cluster(&node(packets));
+        assert_eq!((bench.run(&frame).reason, clocks.now(HOME)), (reason, counted));
+    }
+}
+
 #[test]
 fn a_row_clock_counts_nothing_else() {
     let bench = bench();
@@ -246,7 +261,7 @@ fn a_row_clock_counts_nothing_else() {
     let to_us = esp_to_us(SPREAD, 1);
     for (frame, reason) in [
         (ethernet_to([2, 0, 0, 0, 0, 7], 0x0800, &clear(CLIENT4, REMOTE4)), Reason::DropOtherHost),
-        (flooded(&clear(REMOTE4, "10.2.7.7")), Reason::DropClearInbound),
+        (flooded(&clear(REMOTE4, EXEMPT4)), Reason::DropClearInbound),
         (flooded(&clear(CLIENT4, EXEMPT4)), Reason::DropFenced),
         (flooded(&to_us), Reason::WorkerEsp),
         (flooded(&ipv6_packet(CLIENT6, REMOTE6, TCP, 64, &[0; 20])), Reason::WorkerProtectFlooded),

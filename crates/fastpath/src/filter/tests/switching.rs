@@ -189,7 +189,7 @@ fn clear_packets_from_a_prefix_that_is_judged_go_to_a_worker() {
 #[test]
 fn clear_packets_to_an_address_that_no_policy_selects_are_the_kernels() {
     // Without a daemon, too.
-    for bench in [Bench::new().with_socket(), Bench::new()] {
+    for mut bench in [Bench::new().with_socket(), Bench::new()] {
         let judged = PrefixUse { judge_from: true, ..PrefixUse::PROTECT };
         let open = PrefixUse { open_to_host: true, ..judged };
         let in_part = PrefixUse { refuse_from: false, ..open };
