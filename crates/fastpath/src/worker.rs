@@ -53,7 +53,7 @@ pub use fence::{Fence, boottime};
 pub use handle::WorkerHandle;
 pub use host::HostPort;
 pub use pipeline::Pipeline;
-pub use pool::WorkerPool;
+pub use pool::{Sharing, WorkerPool};
 pub use port_changes::{PortChange, PortChanges};
 
 use crate::error::{Error, Result};
@@ -271,7 +271,8 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         }
         let had_tasks = self.has_tasks();
         self.work_on_queue();
-        let stole = !any && self.steal();
+        let takes_any_turn = self.slot.as_ref().is_some_and(PoolSlot::takes_any_turn);
+        let stole = (!any || takes_any_turn) && self.steal();
         self.awake_turns = if stole { AWAKE_TURNS } else { self.awake_turns.saturating_sub(1) };
         if let Some(slot) = &mut self.slot {
             slot.set_idle(!any);

@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use testudo_base::lane::Spread;
 use testudo_fastpath::frame::FrameMemory;
+use testudo_fastpath::worker::Sharing;
 use testudo_ike::endpoint::EndpointConfig;
 
 /// All settings of the daemon.
@@ -100,6 +101,8 @@ pub(crate) struct WorkerSettings {
     pub(crate) priority: u8,
     /// How long an idle worker polls its ports before it sleeps.
     pub(crate) busy_poll: Duration,
+    /// How workers share the packets of one flow.
+    pub(crate) sharing: Sharing,
 }
 
 /// Which cipher library carries ESP.
@@ -298,6 +301,7 @@ fn parse_worker(root: &Section<'_>) -> Result<WorkerSettings, ConfigError> {
         frames: 16384,
         priority: 0,
         busy_poll: Duration::ZERO,
+        sharing: Sharing::Steal,
     };
     let Some(worker) = root.section("worker")? else { return Ok(default) };
     let cipher = |s: &str| match s {
@@ -320,9 +324,26 @@ fn parse_worker(root: &Section<'_>) -> Result<WorkerSettings, ConfigError> {
         busy_poll: worker
             .integer("busy_poll", 0, MAX_BUSY_POLL_MICROS)?
             .map_or(default.busy_poll, Duration::from_micros),
+        sharing: parse_sharing(&worker)?,
     };
     worker.finish()?;
     Ok(settings)
+}
+
+/// `spread`, and `spread_over` where a hash chooses.
+fn parse_sharing(worker: &Section<'_>) -> Result<Sharing, ConfigError> {
+    let by_hash = |text: &str| match text {
+        "steal" => Some(false),
+        "hash" => Some(true),
+        _ => None,
+    };
+    let by_hash = worker.string("spread", "\"steal\" or \"hash\"", by_hash)?.unwrap_or(false);
+    let over = worker.integer("spread_over", 1, MAX_WORKERS)?.map(|n| n as usize);
+    match (by_hash, over) {
+        (true, over) => Ok(Sharing::Hash { over: over.unwrap_or(usize::MAX) }),
+        (false, None) => Ok(Sharing::Steal),
+        (false, Some(_)) => Err(worker.unfit("spread_over", "spread = \"hash\" beside it")),
+    }
 }
 
 /// A worker's number has six bits in its IVs.

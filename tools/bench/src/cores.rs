@@ -1,7 +1,7 @@
 //! `testudo bench cores`: the throughput of one SA with one flow on several workers.
 //!
-//! All its packets arrive through one port at one worker; the others have none, and help. For
-//! comparison, there are as many SAs as workers, each with its own port, worker and flow: this is
+//! All its packets arrive through one port at one worker; the others have none, and help: an idle
+//! one steals a burst, or a hash chooses the worker of each burst (`worker.spread`). For comparison, there are as many SAs as workers, each with its own port, worker and flow: this is
 //! the throughput of the machine with that many workers that need no help. Rounds of all cases
 //! alternate.
 //!
@@ -23,6 +23,7 @@ use serde::Serialize;
 use std::path::PathBuf;
 use std::time::Duration;
 use testudo_crypto::Library;
+use testudo_fastpath::worker::Sharing;
 use testudo_lab::plot::{Chart, Series, Style};
 use testudo_terminal::progress::Progress;
 use testudo_terminal::table::Align;
@@ -59,11 +60,12 @@ pub(crate) struct CoresArgs {
     rounds: u32,
 }
 
-const COLUMNS: [(&str, Align); 13] = [
+const COLUMNS: [(&str, Align); 14] = [
     ("dir", Align::Left),
     ("octets", Align::Right),
     ("workers", Align::Right),
     ("SAs", Align::Right),
+    ("by", Align::Left),
     ("Mpps", Align::Right),
     ("Gb/s", Align::Right),
     ("CPU ns", Align::Right),
@@ -87,6 +89,8 @@ struct Row {
     size: u16,
     workers: u8,
     sas: u8,
+    /// How workers share the packets of one SA: `steal` or `hash`. `-`: each has its own.
+    by: &'static str,
     /// Processors that the workers run on. If there are fewer than workers, there is no throughput.
     processors: usize,
     /// By the wall clock.
@@ -106,10 +110,33 @@ struct Row {
     of_one_worker: Option<f64>,
 }
 
+/// How the workers of a case share the packets of one SA; `None` if each has its own.
+type By = Option<Sharing>;
+
+fn name(by: By) -> &'static str {
+    match by {
+        Some(Sharing::Steal) => "steal",
+        Some(Sharing::Hash { .. }) => "hash",
+        None => "-",
+    }
+}
+
+/// The SAs of the cases with this many workers, and how these share them.
+fn ways(workers: u8) -> Vec<(u8, By)> {
+    match workers {
+        1 => vec![(1, None)],
+        _ => {
+            let hash = Sharing::Hash { over: workers.into() };
+            vec![(1, Some(Sharing::Steal)), (1, Some(hash)), (workers, None)]
+        }
+    }
+}
+
 /// The workers and SAs of a case, and the figures of each round, by direction.
 struct Case {
     workers: u8,
     sas: u8,
+    by: By,
     rig: Rig,
     rounds: Vec<[Figure; 2]>,
 }
@@ -137,6 +164,7 @@ impl Case {
             size,
             workers: self.workers,
             sas: self.sas,
+            by: name(self.by),
             processors: processors(),
             mpps,
             gbps: mpps.map(|mpps| mpps * f64::from(size) * 8.0 / 1e3),
@@ -167,6 +195,7 @@ impl Row {
             self.size.to_string(),
             workers.to_string(),
             self.sas.to_string(),
+            self.by.to_owned(),
             digits(self.mpps, 2),
             digits(self.gbps, 2),
             format!("{:.1}", self.cpu_ns),
@@ -183,7 +212,7 @@ impl Row {
 /// Explains the columns, and why some have no figure.
 fn legend(args: &CoresArgs, processors: usize) -> String {
     let mut text = "Mpps, Gb/s: by the wall clock. CPU ns, cycles: processor time of a packet, of all workers together. x of SAs: \
-                    throughput against as many SAs as workers. x cycles: processor time of a packet against one worker."
+                    throughput against as many SAs as workers. by: how workers share one SA (worker.spread). x cycles: processor time of a packet against one worker."
         .to_owned();
     if args.workers.iter().any(|workers| usize::from(*workers) > processors) {
         text += "\nMore workers than processors take turns on them: of these rows only the processor time of a packet says \
@@ -220,9 +249,9 @@ fn measure(
 ) -> Result<Vec<Row>, BenchError> {
     let mut cases = Vec::new();
     for &workers in &args.workers {
-        for sas in if workers == 1 { vec![1] } else { vec![1, workers] } {
-            let rig = Rig::new(library, args.cipher, workers.into(), sas.into(), size)?;
-            cases.push(Case { workers, sas, rig, rounds: Vec::new() });
+        for (sas, by) in ways(workers) {
+            let rig = Rig::new(library, args.cipher, [workers, sas].map(usize::from), size, by)?;
+            cases.push(Case { workers, sas, by, rig, rounds: Vec::new() });
         }
     }
     let time = Duration::from_secs_f64(args.seconds / f64::from(args.rounds));
@@ -245,15 +274,15 @@ fn measure(
 
 fn picture(args: &CoresArgs, rows: &[Row]) -> String {
     let lines = args.sizes.iter().flat_map(|size| DIRECTIONS.map(|direction| (*size, direction)));
-    let line = |(size, direction): (u16, &'static str), many: bool| Series {
-        name: format!("{size} octets, {direction}, {}", if many { "an SA each" } else { "one SA" }),
+    let line = |(size, direction): (u16, &'static str), by: &'static str| Series {
+        name: format!("{size} octets, {direction}, {}", if by == "-" { "an SA each" } else { by }),
         values: args
             .workers
             .iter()
             .map(|workers| {
-                let sas = if many { *workers } else { 1 };
                 let of = |row: &&Row| {
-                    (row.size, row.direction, row.workers, row.sas) == (size, direction, *workers, sas)
+                    (row.size, row.direction, row.workers) == (size, direction, *workers)
+                        && (row.by == by || *workers == 1)
                 };
                 rows.iter().find(of).and_then(|row| row.gbps)
             })
@@ -269,7 +298,7 @@ fn picture(args: &CoresArgs, rows: &[Row]) -> String {
         x_name: "workers".into(),
         y_name: "Gb/s".into(),
         cases: args.workers.iter().map(u8::to_string).collect(),
-        series: lines.flat_map(|case| [line(case, false), line(case, true)]).collect(),
+        series: lines.flat_map(|case| ["steal", "hash", "-"].map(|by| line(case, by))).collect(),
         style: Style::Lines,
         limits: Vec::new(),
     }
@@ -281,10 +310,11 @@ mod tests {
     use super::*;
 
     fn case(workers: u8, sas: u8, mpps: Option<f64>, cpu_ns: f64) -> Case {
-        let rig = Rig::new(Library::detect(), Suite::AES128GCM16, workers.into(), sas.into(), 1000);
+        let by = (workers > sas).then_some(Sharing::Steal);
+        let rig = Rig::new(Library::detect(), Suite::AES128GCM16, [workers, sas].map(usize::from), 1000, by);
         let undisturbed = mpps.map(|_| 1.0);
         let figure = Figure { mpps, cpu_ns, cycles_per_ns: Some(2.0), helped: 0.5, undisturbed };
-        Case { workers, sas, rig: rig.expect("a rig"), rounds: vec![[figure; 2]; 3] }
+        Case { workers, sas, by, rig: rig.expect("a rig"), rounds: vec![[figure; 2]; 3] }
     }
 
     #[test]
@@ -297,6 +327,7 @@ mod tests {
             "1000",
             "4",
             "1",
+            "steal",
             "-",
             "-",
             "250.0",
@@ -317,8 +348,9 @@ mod tests {
         let cases =
             [case(1, 1, Some(5.0), 200.0), case(2, 1, Some(8.0), 250.0), case(2, 2, Some(10.0), 210.0)];
         let row = Row { processors: 2, ..cases[1].row(1, Suite::AES128GCM16, 1000, &cases) };
-        let expected =
-            ["in", "1000", "2", "1", "8.00", "64.00", "250.0", "500", "50", "100", "0.80", "1.25", ""];
+        let expected = [
+            "in", "1000", "2", "1", "steal", "8.00", "64.00", "250.0", "500", "50", "100", "0.80", "1.25", "",
+        ];
         assert_eq!(row.cells(), expected);
         let busy = Row { undisturbed: Some(20.0), ..row };
         assert_eq!(busy.cells().last().map(String::as_str), Some("other processes were in the way"));

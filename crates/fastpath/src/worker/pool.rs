@@ -18,6 +18,10 @@
 //!
 //! Traffic that is spread over queues therefore costs nothing more, and one flow gets every idle
 //! worker. Tasks circulate: nothing is allocated, and a queue has room for all tasks of its worker.
+//!
+//! With [`Sharing::Hash`] a hash of the task's number chooses the worker, idle or not. Tasks are
+//! taken from a queue in their order all the same. So of all tasks that were taken and are not done,
+//! the first of each queue waits for none, and workers cannot wait for each other in a circle.
 
 use super::channel::Channel;
 use super::classify::Direction;
@@ -44,11 +48,26 @@ const TASKS_LEFT_PER_IDLE_WORKER: usize = 4;
 /// Full bursts that found no idle worker must outnumber other bursts by this many before a sleeping
 /// worker is woken.
 const FULL_BURSTS_BEFORE_WAKING: u32 = 16;
+/// Odd, and close to 2^64 divided by the golden ratio.
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// The task queues of workers that steal from each other.
+/// Which worker takes a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sharing {
+    /// An idle one, or its owner.
+    Steal,
+    /// One of this many, beginning with its owner, by a hash of the task's number.
+    Hash {
+        /// How many; of fewer workers, all.
+        over: usize,
+    },
+}
+
+/// The task queues of workers that share their work.
 #[derive(Debug)]
 pub struct WorkerPool {
     queues: Box<[TaskQueue]>,
+    sharing: Sharing,
     /// Number of workers that are awake and have no work of their own.
     idle: AtomicUsize,
     /// True if a worker has panicked over a task.
@@ -64,6 +83,8 @@ struct TaskQueue {
     /// Wakes the worker.
     channel: OnceLock<Arc<Channel>>,
     asleep: AtomicBool,
+    /// Number of the task that is taken next, with [`Sharing::Hash`].
+    next: AtomicU64,
     /// Commands that the worker has applied. `u64::MAX` if there is no worker, so that none waits
     /// for it.
     applied: AtomicU64,
@@ -81,18 +102,54 @@ impl std::fmt::Debug for TaskQueue {
 
 impl WorkerPool {
     /// Creates the queues of this many workers.
-    pub fn new(workers: usize) -> Arc<Self> {
+    pub fn new(workers: usize, sharing: Sharing) -> Arc<Self> {
         let queue = || TaskQueue {
             open: ArrayQueue::new(TASKS_PER_WORKER),
             done: ArrayQueue::new(TASKS_PER_WORKER),
             channel: OnceLock::new(),
             asleep: AtomicBool::new(false),
+            next: AtomicU64::new(0),
             applied: AtomicU64::new(u64::MAX),
             numbering: Sequencer::new(),
             accepting: Sequencer::new(),
         };
         let queues = (0..workers).map(|_| queue()).collect();
-        Arc::new(Self { queues, idle: AtomicUsize::new(0), broken: AtomicBool::new(false) })
+        Arc::new(Self { queues, sharing, idle: AtomicUsize::new(0), broken: AtomicBool::new(false) })
+    }
+
+    /// The worker that a hash chooses for a task; `None` if the first one that comes takes it.
+    #[inline]
+    fn chosen(&self, owner: usize, task: u64) -> Option<usize> {
+        let Sharing::Hash { over } = self.sharing else { return None };
+        let over = over.clamp(1, self.queues.len());
+        Some((owner + (task.wrapping_mul(GOLDEN) >> 32) as usize % over) % self.queues.len())
+    }
+
+    /// Takes the next task from a queue, if `may_take` allows the worker that is chosen for it.
+    #[inline]
+    fn take(&self, index: usize, may_take: impl FnOnce(usize) -> bool) -> Option<Box<Task>> {
+        let queue = self.queues.get(index)?;
+        match self.chosen(index, queue.next.load(Acquire)) {
+            None => queue.open.pop(),
+            Some(chosen) if may_take(chosen) => {
+                let task = queue.open.pop()?;
+                queue.next.store(task.number + 1, Release);
+                Some(task)
+            }
+            Some(_) => None,
+        }
+    }
+
+    /// Wakes this worker, if it sleeps. From now on it does not count as asleep.
+    #[inline]
+    fn wake(&self, index: usize) {
+        let Some(queue) = self.queues.get(index) else { return };
+        if queue.asleep.load(Relaxed)
+            && queue.asleep.swap(false, AcqRel)
+            && let Some(channel) = queue.channel.get()
+        {
+            channel.wake_worker();
+        }
     }
 
     /// Wakes a sleeping worker other than the one with this index.
@@ -204,7 +261,7 @@ impl PoolSlot {
             self.full_bursts = self.full_bursts.saturating_sub(1);
             return false;
         }
-        if self.pool.idle.load(Relaxed) > 0 {
+        if self.takes_any_turn() || self.pool.idle.load(Relaxed) > 0 {
             return self.is_in_step();
         }
         self.full_bursts += 1;
@@ -268,6 +325,9 @@ impl PoolSlot {
     pub(super) fn enqueue(&mut self, mut task: Box<Task>) {
         task.number = self.first + self.begun.len() as u64;
         self.packets += task.frames.len();
+        if let Some(chosen) = self.pool.chosen(self.index, task.number) {
+            self.pool.wake(chosen);
+        }
         self.begun.push_back(None);
         // A queue has room for all tasks of its worker.
         if let Err(task) = self.queue().open.push(task) {
@@ -279,15 +339,31 @@ impl PoolSlot {
         &self.pool.queues[self.index]
     }
 
+    /// True if workers take tasks of others while they have work of their own.
+    #[inline]
+    pub(super) fn takes_any_turn(&self) -> bool {
+        self.pool.sharing != Sharing::Steal
+    }
+
     /// The next queued task, if there are more tasks than the idle workers will need soon.
     pub(super) fn dequeue_surplus(&self) -> Option<Box<Task>> {
         let enough = TASKS_LEFT_PER_IDLE_WORKER * self.pool.idle.load(Relaxed);
         if self.queue().open.len() > enough { self.dequeue() } else { None }
     }
 
-    /// The next queued task.
+    /// The next queued task, whoever is chosen for it.
+    pub(super) fn dequeue_any(&self) -> Option<Box<Task>> {
+        self.pool.take(self.index, |_| true)
+    }
+
+    /// The next queued task, unless another worker is chosen for it and can take it: it has a slot,
+    /// does not sleep, and has not applied a command that this worker has not.
     pub(super) fn dequeue(&self) -> Option<Box<Task>> {
-        self.queue().open.pop()
+        let can_take = |chosen: usize| {
+            let queue = &self.pool.queues[chosen];
+            queue.applied.load(Acquire) <= self.applied && !queue.asleep.load(Acquire)
+        };
+        self.pool.take(self.index, |chosen| chosen == self.index || !can_take(chosen))
     }
 
     /// A task from the queue of another worker that has applied all commands that this worker has,
@@ -296,8 +372,10 @@ impl PoolSlot {
         let others = self.pool.queues.iter().enumerate().filter(|(index, _)| *index != self.index);
         // Read first: this worker had applied whatever the owner has applied since, before the
         // owner queued the task.
-        let mut known = others.filter(|(_, queue)| queue.applied.load(Acquire) >= self.applied);
-        let (index, task) = known.find_map(|(index, queue)| Some((index, queue.open.pop()?)))?;
+        let known = others.filter(|(_, queue)| queue.applied.load(Acquire) >= self.applied);
+        let mut known = known.map(|(index, _)| index);
+        let take = |index| self.pool.take(index, |chosen| chosen == self.index);
+        let (index, task) = known.find_map(|index| Some((index, take(index)?)))?;
         task.prefetch();
         Some((index, task))
     }

@@ -1,5 +1,5 @@
-//! The work of a worker in a pool: it queues bursts, works on them, sends them in order, and steals
-//! tasks from others.
+//! The work of a worker in a pool: it queues bursts, works on them, sends them in order, and takes
+//! tasks of others.
 
 use super::classify::{Arrived, Direction};
 use super::deliver::Delivery;
@@ -114,7 +114,7 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         self.deliver_done();
     }
 
-    fn work_on_own(&mut self, mut task: Box<Task>) {
+    pub(super) fn work_on_own(&mut self, mut task: Box<Task>) {
         if let Some(slot) = &mut self.slot {
             work(&mut task, slot, slot.index(), &mut self.pipeline, &mut self.delivery);
             slot.finish(task);
@@ -184,7 +184,11 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         let begun = Instant::now();
         let mut spins = 0;
         while self.has_tasks() {
-            self.work_on_queue();
+            // Tasks for others too: these may be waiting for their own to end, as this worker is.
+            while let Some(task) = self.slot.as_ref().and_then(PoolSlot::dequeue_any) {
+                self.work_on_own(task);
+            }
+            self.deliver_done();
             let stopped = self.delivery.channel.is_stopped();
             let limit = if stopped { Some(CLOSE_TIMEOUT) } else { timeout };
             if limit.is_some_and(|limit| begun.elapsed() > limit) {

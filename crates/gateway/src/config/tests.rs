@@ -15,7 +15,7 @@ fn a_full_file_is_read() {
         "instance = \"gw1\"\nlegacy = true\n[vici]\nsocket = \"/tmp/v\"\n[log]\nlevel = \"debug\"\nformat = \"json\"\n\
          [[port]]\ninterface = \"outer0\"\n[[port]]\ninterface = \"inner0\"\nxdp = \"generic\"\n\
          source_check = false\nchecksum = \"trust\"\nclear_by_default = true\n\
-         [worker]\ncount = 2\ncpus = [1, 0]\ncipher = \"aws-lc\"\nframes = 8_192\npriority = 10\nbusy_poll = 200\n[tun]\nname = \"tun9\"\n\
+         [worker]\ncount = 2\ncpus = [1, 0]\ncipher = \"aws-lc\"\nframes = 8_192\npriority = 10\nbusy_poll = 200\nspread = \"hash\"\nspread_over = 4\n[tun]\nname = \"tun9\"\n\
          [ike]\nretransmit_timeout_ms = 500\nretransmit_tries = 3\ncookie_threshold = 7\nkeepalive_interval = 0\n\
          ike_sas_per_peer = 9\nworker_sas_per_child = 16\nrekeyed_linger_ms = 700\nhalf_open_per_source = 5\nhalf_open_per_network = 6\n",
     )
@@ -37,7 +37,8 @@ fn a_full_file_is_read() {
             cipher: Cipher::AwsLc,
             frames: 8192,
             priority: 10,
-            busy_poll: Duration::from_micros(200)
+            busy_poll: Duration::from_micros(200),
+            sharing: Sharing::Hash { over: 4 },
         }
     );
     assert_eq!(config.tun, "tun9");
@@ -70,6 +71,8 @@ fn one_worker_or_several_keep_to_processors() {
         ("cpus = [1, 1]", "worker.cpus: found [1, 1], expected 1 to 64 different processors"),
         ("cpus = [0, 1]\ncount = 3", "worker.cpus: found [0, 1], expected 3 different processors"),
         ("cpus = [0]\ncpu = 0", "worker.cpu: found 0, expected either cpu, for one worker, or cpus"),
+        ("spread_over = 4", "worker.spread_over: found 4, expected spread = \"hash\" beside it"),
+        ("spread = \"rr\"", "worker.spread: found \"rr\", expected \"steal\" or \"hash\""),
         ("cpu = 0\ncount = 2", "worker.cpu: found 0, expected cpus = [...], one for each of several workers"),
     ] {
         let error = parse(&format!("{PORTS}[worker]\n{text}\n")).unwrap_err();

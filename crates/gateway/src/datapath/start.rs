@@ -271,7 +271,7 @@ impl WorkerBuilder<'_> {
             .map(|((id, assigned), tun)| self.worker(id, assigned, tun, guard, ports))
             .collect::<Result<Vec<_>>>()?;
         if workers.len() > 1 {
-            let pool = WorkerPool::new(workers.len());
+            let pool = WorkerPool::new(workers.len(), self.config.worker.sharing);
             let indexed = workers.into_iter().enumerate();
             workers = indexed
                 .map(|(index, BuiltWorker { worker, bay })| BuiltWorker {

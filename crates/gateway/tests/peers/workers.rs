@@ -178,8 +178,17 @@ fn flood(pair: &Pair) -> testudo_lab::Result<()> {
 /// order, which a window of 32 would show.
 #[test]
 fn a_worker_without_a_queue_helps_with_one_sa() {
-    let scenario = Scenario::new("helper", Kind::Testudo).queues([1; 2]);
-    let pair = scenario.settings("\n[worker]\ncount = 2\n").large().start_empty();
+    two_carry_one_sa("helper", "\n[worker]\ncount = 2\n");
+}
+
+#[test]
+fn a_worker_without_a_queue_is_chosen_by_hash() {
+    two_carry_one_sa("hash", "\n[worker]\ncount = 2\nspread = \"hash\"\n");
+}
+
+fn two_carry_one_sa(name: &'static str, settings: &'static str) {
+    let scenario = Scenario::new(name, Kind::Testudo).queues([1; 2]);
+    let pair = scenario.settings(settings).large().start_empty();
     for side in [Side::One, Side::Two] {
         let mut tunnel = Connection::of(side, Family::V4);
         tunnel.more_child = vec!["replay_window = 32".into()];

@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::thread;
 use std::time::{Duration, Instant};
 use testudo_crypto::Library;
-use testudo_fastpath::worker::WorkerPool;
+use testudo_fastpath::worker::{Sharing, WorkerPool};
 use testudo_ipsec::dataplane::Command;
 
 /// Bursts that wait at a port: more than a worker prepares at a time and than its caches hold, so
@@ -115,9 +115,9 @@ impl Rig {
     pub(super) fn new(
         library: Library,
         suite: Suite,
-        workers: usize,
-        sas: usize,
+        [workers, sas]: [usize; 2],
         size: u16,
+        sharing: Option<Sharing>,
     ) -> Result<Self, SetupError> {
         let sides = [Side::Near, Side::Far];
         let owner = |pools: &[Arc<WorkerPool>; 2]| -> Result<(Ends, [Vec<Command>; 2]), SetupError> {
@@ -131,8 +131,8 @@ impl Rig {
         };
         // A worker with its own SA needs no help, and gives none.
         let pool_size = if sas > 1 { 1 } else { workers };
-        let pools: Vec<[Arc<WorkerPool>; 2]> =
-            (0..sas).map(|_| [WorkerPool::new(pool_size), WorkerPool::new(pool_size)]).collect();
+        let pool = || WorkerPool::new(pool_size, sharing.unwrap_or(Sharing::Steal));
+        let pools: Vec<[Arc<WorkerPool>; 2]> = (0..sas).map(|_| [pool(), pool()]).collect();
         let owners: Vec<_> = pools.iter().map(owner).collect::<Result<_, SetupError>>()?;
         let helper = |index: usize| {
             let node = |end: usize| {
@@ -347,9 +347,11 @@ mod tests {
 
     #[test]
     fn packets_come_through_however_many_workers_there_are() {
-        for case in [(1, 1), (2, 2), (3, 1), (3, 3)] {
-            let (workers, sas) = case;
-            let mut rig = Rig::new(Library::detect(), Suite::AES128GCM16, workers, sas, 1000).expect("a rig");
+        let (steal, hash) = (Some(Sharing::Steal), Some(Sharing::Hash { over: 3 }));
+        for case in [(1, 1, None), (2, 2, None), (3, 1, steal), (3, 1, hash), (3, 3, None)] {
+            let (workers, sas, by) = case;
+            let mut rig =
+                Rig::new(Library::detect(), Suite::AES128GCM16, [workers, sas], 1000, by).expect("a rig");
             for figure in rig.round(Duration::from_millis(50)).expect("nothing is lost") {
                 assert!(figure.mpps.is_none_or(|mpps| mpps > 0.0), "{case:?}: {figure:?}");
                 assert_eq!(figure.mpps.is_some(), workers <= processors(), "{case:?}: {figure:?}");

@@ -66,7 +66,7 @@ pub(super) fn newcomer(workers: usize, replay_window: u32) -> Gateway {
     let inbound = Arc::new(InboundSa::new(&params, POLICY, 1500, Library::detect()).unwrap());
     let mut gateway = Gateway::new(workers, PEER, 2, &behind_fib());
     if workers > 1 {
-        let pool = WorkerPool::new(workers);
+        let pool = WorkerPool::new(workers, Sharing::Steal);
         let members = std::mem::take(&mut gateway.workers).into_iter().enumerate();
         gateway.workers = members.map(|(place, worker)| worker.in_pool(Arc::clone(&pool), place)).collect();
     }

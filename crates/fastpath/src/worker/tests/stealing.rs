@@ -1,6 +1,7 @@
 //! Workers that help each other: nothing is lost, and what comes by one queue leaves in its order.
 
 use super::*;
+use crate::worker::pool::PoolSlot;
 use crate::worker::steal::work;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32};
@@ -104,7 +105,11 @@ pub(super) type NumberingWorker = Worker<FakePort, FakeTun, Numbering>;
 pub(super) type Numbered = (Arc<WorkerPool>, Arc<AtomicU32>);
 
 pub(super) fn numbered(workers: usize) -> Numbered {
-    (WorkerPool::new(workers), Arc::new(AtomicU32::new(1)))
+    numbered_by(workers, Sharing::Steal)
+}
+
+fn numbered_by(workers: usize, sharing: Sharing) -> Numbered {
+    (WorkerPool::new(workers, sharing), Arc::new(AtomicU32::new(1)))
 }
 
 fn member(id: u8, ports: Vec<FakePort>, pool: &Numbered) -> NumberingWorker {
@@ -149,8 +154,8 @@ pub(super) fn drain(worker: &mut NumberingWorker, numbers: &mut Vec<(u32, u32)>)
 }
 
 /// Turns the owner until all packets have passed, while helpers turn on threads of their own.
-fn pass(helpers: u8) -> (NumberingWorker, Vec<(u32, u32)>, u64) {
-    let pool = numbered(usize::from(helpers) + 1);
+fn pass(helpers: u8, sharing: Sharing) -> (NumberingWorker, Vec<(u32, u32)>, u64) {
+    let pool = numbered_by(usize::from(helpers) + 1, sharing);
     let mut owner = member(0, vec![deep(0), deep(1)], &pool);
     let done = AtomicBool::new(false);
     let mut numbers = Vec::new();
@@ -183,11 +188,13 @@ fn pass(helpers: u8) -> (NumberingWorker, Vec<(u32, u32)>, u64) {
 
 #[test]
 fn order_is_kept_however_many_help() {
-    for helpers in [0, 1, 3] {
+    let by_hash = |over| Sharing::Hash { over };
+    let ways = [0, 1, 3].map(|helpers| (helpers, Sharing::Steal));
+    for (helpers, sharing) in ways.into_iter().chain([(1, by_hash(2)), (3, by_hash(4)), (3, by_hash(2))]) {
         let begun = Instant::now();
         // A busy machine may not let a helper run in time.
         let (owner, numbers, helped) = loop {
-            let passed = pass(helpers);
+            let passed = pass(helpers, sharing);
             if helpers == 0 || passed.2 > 0 || begun.elapsed() > Duration::from_secs(60) {
                 break passed;
             }
@@ -314,4 +321,125 @@ fn commands_wait_for_what_has_begun() {
         drain(&mut owner, &mut numbers);
     }
     assert_eq!((owner.close(), helper.close()), (0, 0));
+}
+
+/// A pool of two by hash, with this many full bursts of the first worker in tasks.
+fn two_by_hash(bursts: usize) -> (NumberingWorker, NumberingWorker) {
+    let pool = numbered_by(2, Sharing::Hash { over: 2 });
+    let mut owner = member(0, vec![deep(0), deep(1)], &pool);
+    let mut other = member(1, Vec::new(), &pool);
+    other.turn(1);
+    for _ in 0..bursts {
+        for _ in 0..BURST {
+            let frame = stamped(owner.pool_mut(), &ipv4(CLIENT, PEER, OCTETS, false), Class::Protect as u8);
+            owner.port_mut(LAN).unwrap().deliver(frame).unwrap();
+        }
+        owner.receive(LAN);
+    }
+    (owner, other)
+}
+
+/// Turns until every packet has left.
+fn finish(owner: &mut NumberingWorker, other: &mut NumberingWorker, packets: usize) {
+    let (mut numbers, begun) = (Vec::new(), Instant::now());
+    while numbers.len() < packets {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", owner.counters().totals());
+        owner.turn(1);
+        other.turn(1);
+        drain(owner, &mut numbers);
+    }
+    assert!(numbers.is_sorted_by_key(|(_, sequence)| *sequence));
+}
+
+#[test]
+fn a_hash_chooses_the_worker_of_each_burst() {
+    const BURSTS: usize = 8;
+    let takers = |asks_first: bool| {
+        let (mut owner, mut other) = two_by_hash(BURSTS);
+        let mut takers = Vec::new();
+        while takers.len() < BURSTS {
+            if asks_first && other.steal() {
+                takers.push(1);
+            } else if let Some(task) = owner.slot.as_ref().and_then(PoolSlot::dequeue) {
+                owner.work_on_own(task);
+                takers.push(0);
+            } else {
+                assert!(other.steal(), "nobody takes the next burst: {takers:?}");
+                takers.push(1);
+            }
+        }
+        finish(&mut owner, &mut other, BURSTS * BURST);
+        assert_eq!((owner.close(), other.close()), (0, 0));
+        takers
+    };
+    assert_eq!(takers(true), takers(false), "not by who comes first");
+    assert!(takers(true).contains(&0) && takers(true).contains(&1));
+}
+
+/// Otherwise a worker that sleeps, or that has applied a command before its owner, would block all
+/// that follows.
+#[test]
+fn a_burst_whose_worker_cannot_take_it_stays_with_its_owner() {
+    type Hinder = fn(&mut NumberingWorker);
+    let asleep: Hinder = |other| other.slot.as_mut().unwrap().set_asleep(true);
+    let ahead: Hinder = |other| other.slot.as_mut().unwrap().count_command();
+    let gone: Hinder = |other| other.leave_pool();
+    for hinder in [asleep, ahead, gone] {
+        let (mut owner, mut other) = two_by_hash(4);
+        hinder(&mut other);
+        owner.work_on_queue();
+        assert!(!owner.has_tasks());
+        assert_eq!(owner.counters().totals().helped_by_others, 0);
+        drain(&mut owner, &mut Vec::new());
+        assert_eq!((owner.close(), other.close()), (0, 0));
+    }
+}
+
+#[test]
+fn a_worker_that_applies_a_command_does_not_wait_for_who_is_chosen() {
+    let (mut owner, other) = two_by_hash(4);
+    owner.work_on_queue();
+    assert!(owner.has_tasks(), "the other worker is chosen for some");
+    owner.delivery.channel.commands.push(WorkerCommand::Fib(full_fib())).unwrap();
+    owner.turn(1);
+    assert!(!owner.delivery.channel.garbage.is_empty());
+    drain(&mut owner, &mut Vec::new());
+    assert_eq!((owner.close(), other.close()), (0, 0));
+}
+
+/// Each of them works on bursts of the other, and both get on.
+#[test]
+fn two_workers_with_traffic_of_their_own_share_by_hash() {
+    let pool = numbered_by(2, Sharing::Hash { over: 2 });
+    let done = AtomicU32::new(0);
+    let helped: u64 = std::thread::scope(|scope| {
+        let run = |id| {
+            let mut worker = member(id, vec![deep(0), deep(1)], &pool);
+            let done = &done;
+            scope.spawn(move || {
+                let (mut next, mut numbers, begun) = (0, Vec::new(), Instant::now());
+                while numbers.len() < PACKETS as usize {
+                    assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", worker.counters().totals());
+                    next = fill(&mut worker, next);
+                    worker.turn(1);
+                    drain(&mut worker, &mut numbers);
+                }
+                done.fetch_add(1, Release);
+                while done.load(Acquire) < 2 {
+                    worker.turn(1);
+                }
+                let mut packets: Vec<u32> = numbers.into_iter().map(|(number, _)| number).collect();
+                let once = packets.iter().copied().filter(|number| !number.is_multiple_of(TWICE));
+                assert!(once.is_sorted(), "a flow out of order");
+                packets.sort_unstable();
+                assert!(packets.into_iter().eq(0..PACKETS), "lost or doubled");
+                let helped = worker.counters().totals().helped_others;
+                assert_eq!(worker.close(), 0, "frames leaked");
+                helped
+            })
+        };
+        let threads = [0, 1].map(run);
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    assert!(helped > 0);
 }
