@@ -23,14 +23,26 @@ impl Spi {
     /// Slots of a shard.
     pub const SLOTS: usize = 1 << 14;
 
-    /// Lays out an SPI. `None` if the result is below 256, which is reserved (RFC 4303 §2.1), or a
-    /// field is too wide.
+    /// The SPIs of relay SAs, by which nodes of a cluster pass packets on to each other. They lie
+    /// in slot 0 of shard 0, which no Child SA gets.
+    pub const RELAY: RangeInclusive<Self> = Self(256)..=Self(511);
+    /// Generations of relay SAs whose SPIs differ.
+    const RELAY_GENERATIONS: u64 = 8;
+
+    /// Lays out the SPI of a Child SA. `None` if a field is too wide, or in slot 0 of shard 0: its
+    /// first values are reserved (RFC 4303 §2.1), and relay SAs have others.
     pub fn from_parts(shard: Shard, slot: u16, tag: u16) -> Option<Self> {
-        if usize::from(slot) >= Self::SLOTS || tag >= 1 << 10 {
+        if usize::from(slot) >= Self::SLOTS || tag >= 1 << 10 || (shard.0, slot) == (0, 0) {
             return None;
         }
-        let value = u32::from(shard.0) << 24 | u32::from(slot) << 10 | u32::from(tag);
-        (value >= 256).then_some(Self(value))
+        Some(Self(u32::from(shard.0) << 24 | u32::from(slot) << 10 | u32::from(tag)))
+    }
+
+    /// The SPI of the relay SAs by which this node sends in a view. The SAs of the views shortly
+    /// before have others. `None` if there is no such node.
+    pub fn of_relay(generation: u64, sender: u8) -> Option<Self> {
+        let row = (generation % Self::RELAY_GENERATIONS) as u32;
+        (sender <= SenderId::LAST_NODE).then(|| Self(Self::RELAY.start().0 + row * 32 + u32::from(sender)))
     }
 
     /// The shard whose owner receives this SPI's packets.
@@ -103,6 +115,27 @@ mod tests {
         assert_eq!(SenderId(node + 2046).next_incarnation(), Some(SenderId(node + 2047)));
         assert_eq!(SenderId(node + 2047).next_incarnation(), None);
         assert_eq!(SenderId(u16::MAX).next_incarnation(), None);
+    }
+
+    #[test]
+    fn no_child_sa_has_an_spi_of_a_relay_sa() {
+        for tag in 0..1 << 10 {
+            assert_eq!(Spi::from_parts(Shard(0), 0, tag), None);
+            assert_eq!(Spi::from_parts(Shard(0), 1, tag), Some(Spi(1 << 10 | u32::from(tag))));
+            assert_eq!(Spi::from_parts(Shard(1), 0, tag), Some(Spi(1 << 24 | u32::from(tag))));
+        }
+    }
+
+    #[test]
+    fn relay_sas_of_eight_views_have_different_spis() {
+        let spis = |first: u64| (first..first + 8).flat_map(|view| (0..32).map(move |node| (view, node)));
+        for first in [0, 5, u64::MAX - 9] {
+            let all: std::collections::BTreeSet<_> =
+                spis(first).filter_map(|(view, node)| Spi::of_relay(view, node)).collect();
+            assert_eq!((all.first(), all.last(), all.len()), (Some(&Spi(256)), Some(&Spi(511)), 256));
+            assert!(all.iter().all(|spi| Spi::RELAY.contains(spi)));
+        }
+        assert_eq!((Spi::of_relay(9, 3), Spi::of_relay(9, 32)), (Some(Spi(256 + 32 + 3)), None));
     }
 
     #[test]

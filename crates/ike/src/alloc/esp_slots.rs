@@ -101,8 +101,8 @@ impl EspSlots {
 }
 
 impl ShardSlots {
-    /// A free slot of the first block, from `start` on, that has one; `choice` picks it. No
-    /// reserved value is returned, whatever the tag (slot 0 of shard 0 reaches below 256).
+    /// A free slot of the first block, from `start` on, that has one; `choice` picks it. Slot 0 of
+    /// shard 0 is not returned: it has the reserved values and those of relay SAs.
     fn free(&self, shard: Shard, start: u16, choice: u16) -> Option<u16> {
         (0..BLOCKS).map(|n| (start + n) % BLOCKS).find_map(|number| {
             let taken = self.blocks.get(&number).map_or(0, |block| block.taken);
@@ -161,10 +161,14 @@ mod tests {
         let mut slots = EspSlots::default();
         let mut seen = std::collections::BTreeSet::new();
         while let Some(spi) = slots.allocate(Time::default(), Shard(0), &mut Constant) {
-            assert!(spi.0 >= 256);
+            assert!(spi.0 >= 1024 && !Spi::RELAY.contains(&spi));
             assert!(seen.insert(spi.slot()));
         }
-        assert_eq!(seen.len(), Spi::SLOTS - 1, "slot 0 of shard 0 holds reserved values");
+        assert_eq!(
+            seen.len(),
+            Spi::SLOTS - 1,
+            "slot 0 of shard 0 holds reserved values and those of relay SAs"
+        );
         assert!(slots.allocate(Time::default(), Shard(1), &mut Constant).is_some());
     }
 
