@@ -15,6 +15,7 @@ mod inbound;
 mod limit;
 mod local;
 mod outbound;
+mod relay;
 mod reply;
 mod shards;
 mod table;
@@ -26,6 +27,7 @@ pub use command::{Command, Garbage};
 pub use counters::{Counters, DirectionTotals, Totals};
 pub use event::Event;
 pub use local::LocalAddrs;
+pub use relay::{Relay, RelayParams};
 pub use table::PolicyBlock;
 pub use testudo_wire::icmp::Sources;
 pub use transit::Note;
@@ -99,6 +101,8 @@ pub struct Dataplane {
     shards: ShardSet,
     /// Shards that come or go.
     transit: Transit,
+    /// Set if packets reach one node only, so that those of other nodes are relayed.
+    relay: Option<Arc<Relay>>,
     /// Key of the hashes by which this node keeps packets whose shard no SA shows, and finds the
     /// lanes of clear packets.
     pairs: SipKey,
@@ -128,6 +132,7 @@ impl Dataplane {
             local: Arc::new(LocalAddrs::default()),
             shards: ShardSet::ALL,
             transit: Transit::default(),
+            relay: None,
             pairs: SipKey::new([0; 16]),
             clock: None,
             open: true,

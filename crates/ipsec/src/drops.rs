@@ -36,6 +36,9 @@ testudo_base::reasons! {
         NoSender = "no_sender",
         /// Another node of the cluster carries its shard.
         OtherNode = "other_node",
+        /// Another node has relayed it, and it is neither ESP nor AH to us, nor does a policy
+        /// protect it.
+        RelayedStray = "relayed_stray",
         /// Another node worked on it before its shard came here.
         HandledElsewhere = "handled_elsewhere",
         /// This node has not heard from enough of the cluster: others may have taken its shards.

@@ -22,6 +22,13 @@ pub enum Ingress {
     PortJoined,
     /// As [`Ingress::Flooded`], in fragments that were reassembled.
     FloodedJoined,
+    /// Through a port of another node, which has relayed it ([`Verdict::Relayed`]).
+    Relayed,
+    /// As [`Ingress::Relayed`], in fragments that were reassembled there.
+    RelayedJoined,
+    /// As [`Ingress::Relayed`], and the TTL is that of a packet which the other node sends: it was
+    /// decremented there, or it is the host's own.
+    RelayedHost,
     /// From our own kernel, through the TUN, or made here: the TTL is unchanged.
     Host,
     /// As [`Ingress::Host`], in fragments that were reassembled.
@@ -33,10 +40,16 @@ pub enum Ingress {
 }
 
 impl Ingress {
-    /// True if this host sends it.
+    /// True if this host sends it, or another node that has relayed it.
     #[inline]
     pub(super) fn is_host(self) -> bool {
-        matches!(self, Self::Host | Self::HostJoined | Self::Piece)
+        matches!(self, Self::RelayedHost | Self::Host | Self::HostJoined | Self::Piece)
+    }
+
+    /// True if another node has relayed it.
+    #[inline]
+    pub(super) fn is_relayed(self) -> bool {
+        matches!(self, Self::Relayed | Self::RelayedJoined | Self::RelayedHost)
     }
 
     /// True if all nodes of the cluster have received it.
@@ -48,7 +61,7 @@ impl Ingress {
     /// True if it came in fragments.
     #[inline]
     pub(super) fn is_joined(self) -> bool {
-        matches!(self, Self::PortJoined | Self::FloodedJoined | Self::HostJoined)
+        matches!(self, Self::PortJoined | Self::FloodedJoined | Self::RelayedJoined | Self::HostJoined)
     }
 }
 
@@ -86,6 +99,14 @@ pub enum Verdict {
     /// `outbound` again behind them, as [`Ingress::Piece`]. A datagram whose last fragment arrives
     /// long before the others would not be reassembled.
     Behind,
+    /// Another node has relayed it, and the buffer now holds it as it came there: give it to
+    /// `inbound` if it is to us, otherwise to `outbound`, with this ingress.
+    Relayed {
+        /// The ingress.
+        ingress: Ingress,
+        /// It is addressed to us, and is ESP or AH.
+        to_us: bool,
+    },
     /// Its shard is about to come from another node ([`super::Command::Hold`]): keep it, and give
     /// it to the pipeline again, the same way, once the shard has come.
     Held,

@@ -1,7 +1,7 @@
 //! Commands of control to a worker, and what they displace.
 
 use super::table::{PolicyPlace, Sample};
-use super::{Dataplane, LocalAddrs, Note, PolicyBlock};
+use super::{Dataplane, LocalAddrs, Note, PolicyBlock, Relay};
 use crate::number::{RowClock, Stripes, WorkerId};
 use crate::sa::{InboundSa, OutboundSa};
 use crate::sad::SlotBlock;
@@ -77,6 +77,9 @@ pub enum Command {
     /// Sets the home shard of a policy's packets while it has no SA; only the node that carries it
     /// asks for an SA. `None`: this node.
     SetHome(PolicyId, Option<Shard>),
+    /// Relays the packets of other nodes' shards to them, and accepts what they relay. Without it
+    /// the packets of other nodes are dropped.
+    SetRelay(Arc<Relay>),
 }
 
 /// What a command has displaced; control frees it.
@@ -121,6 +124,8 @@ pub enum Garbage {
     /// The home was not set because its policy has no place: [`Command::AddPolicies`] was
     /// forgotten.
     Home(PolicyId),
+    /// The former table of relay SAs.
+    Relay(Arc<Relay>),
 }
 
 impl Dataplane {
@@ -190,6 +195,7 @@ impl Dataplane {
                 }
                 None => Some(Garbage::Home(policy)),
             },
+            Command::SetRelay(relay) => self.relay.replace(relay).map(Garbage::Relay),
         }
     }
 

@@ -39,6 +39,8 @@ pub(super) struct DirectionCounters {
     pub(super) to_join: Counter,
     pub(super) onward: Counter,
     pub(super) early: Counter,
+    pub(super) relayed: Counter,
+    pub(super) relayed_in: Counter,
     drops: [Counter; DropReason::COUNT],
 }
 
@@ -57,6 +59,8 @@ impl DirectionCounters {
             to_join: Counter::default(),
             onward: Counter::default(),
             early: Counter::default(),
+            relayed: Counter::default(),
+            relayed_in: Counter::default(),
             drops: std::array::from_fn(|_| Counter::default()),
         }
     }
@@ -87,6 +91,8 @@ impl DirectionCounters {
             to_join: self.to_join.get(),
             onward: self.onward.get(),
             early: self.early.get(),
+            relayed: self.relayed.get(),
+            relayed_in: self.relayed_in.get(),
             dropped: self.drops.iter().map(Counter::get).sum(),
         }
     }
@@ -107,7 +113,7 @@ pub struct Counters {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DirectionTotals {
     /// Packets given to the pipeline. Pieces of a split packet, packets behind such pieces,
-    /// reassembled packets, and early packets whose SA has come count again.
+    /// reassembled packets, relayed packets, and early packets whose SA has come count again.
     pub received: u64,
     /// Octets of the received packets.
     pub received_bytes: u64,
@@ -131,6 +137,10 @@ pub struct DirectionTotals {
     pub onward: u64,
     /// Given back to wait for their SA, and not given up since.
     pub early: u64,
+    /// Encrypted for another node, which carries their shard.
+    pub relayed: u64,
+    /// Given back as another node has relayed them. They count again.
+    pub relayed_in: u64,
     /// Dropped, for all reasons.
     pub dropped: u64,
 }
@@ -147,6 +157,8 @@ impl DirectionTotals {
                 + self.to_join
                 + self.onward
                 + self.early
+                + self.relayed
+                + self.relayed_in
                 + self.dropped
     }
 }

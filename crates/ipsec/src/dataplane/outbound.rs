@@ -8,6 +8,7 @@ mod lanes;
 mod number;
 mod others;
 mod plan;
+mod relay;
 mod seal;
 mod separate;
 mod train;
@@ -69,6 +70,7 @@ impl Dataplane {
             bundles: self.spd.has_around().then_some(&*self.spd),
             shards: &self.shards,
             transit: (!self.transit.is_idle(self.now)).then_some(&mut self.transit),
+            relay: self.relay.as_deref(),
             pairs: self.pairs,
             replier: Replier { sources, limit: &mut self.icmp_limit, counters },
             counters,

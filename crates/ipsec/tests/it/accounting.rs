@@ -59,6 +59,8 @@ fn told(results: &[(Verdict, Vec<u8>)], bytes: usize) -> DirectionTotals {
         to_join: count(|verdict| *verdict == Verdict::Reassemble),
         onward: count(|verdict| *verdict == Verdict::Onward),
         early: count(|verdict| matches!(verdict, Verdict::Early(_))),
+        relayed: 0,
+        relayed_in: count(|verdict| matches!(verdict, Verdict::Relayed { .. })),
         dropped: count(|verdict| matches!(verdict, Verdict::Drop(_))) + replies,
     }
 }

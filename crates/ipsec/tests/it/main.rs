@@ -20,6 +20,8 @@ mod instructions;
 mod memory;
 mod own;
 mod packets;
+mod relay;
+mod relay_models;
 mod round_trip;
 mod scapy;
 mod separate;

@@ -116,7 +116,8 @@ fn refuse_bare(
         let is_ah = matches!(plan.sa.key, SaKey::Mac(_));
         let by_ends =
             || demux::ends(item.buf.data()).and_then(|(remote, local)| known.spd.around(local, remote));
-        let is_bare = !is_ah && (known.way_back(plan.sa).is_some() || by_ends().is_some());
+        let is_bare =
+            !is_ah && !plan.sa.is_relay() && (known.way_back(plan.sa).is_some() || by_ends().is_some());
         if is_bare {
             item.refuse(DropReason::NotInAh, counters);
         }

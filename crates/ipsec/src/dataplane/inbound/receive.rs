@@ -273,7 +273,7 @@ pub(super) fn decapsulate(buf: &mut PacketBuf<'_>, plan: &InboundPlan<'_>) -> Re
 /// Leaves the decrypted text in the buffer, without padding and trailer, perhaps with octets behind
 /// it. Returns it, and its next header.
 #[inline(always)]
-fn text_of<'b>(
+pub(super) fn text_of<'b>(
     buf: &'b mut PacketBuf<'_>,
     plan: &InboundPlan<'_>,
 ) -> Result<(&'b [u8], Protocol), DropReason> {
@@ -311,7 +311,11 @@ fn look_inside(
 
 /// Cuts off octets behind the inner packet, and sets its traffic class.
 #[inline(always)]
-fn settle(buf: &mut PacketBuf<'_>, plan: &InboundPlan<'_>, inner: &Inner) -> Result<(), DropReason> {
+pub(super) fn settle(
+    buf: &mut PacketBuf<'_>,
+    plan: &InboundPlan<'_>,
+    inner: &Inner,
+) -> Result<(), DropReason> {
     inner.trim(buf);
     // In transport mode both are one, and stay unchanged.
     let class = tunnel::inner_class(plan.sa.copy, plan.arrived.class, inner.class)

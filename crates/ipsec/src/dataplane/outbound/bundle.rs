@@ -19,7 +19,7 @@ use testudo_wire::ip::Protocol;
 /// The policy that puts AH around the packets of an SA. It applies to ESP in UDP too, which the
 /// policy does not let out without AH, although AH does not go around it.
 fn policy_around(sa: &OutboundSa, spd: &Spd) -> Option<PolicyId> {
-    let is_esp = !sa.outer.is_ah();
+    let is_esp = !sa.outer.is_ah() && !sa.is_relay();
     is_esp.then(|| spd.around(sa.outer.local(), sa.outer.remote())).flatten()
 }
 

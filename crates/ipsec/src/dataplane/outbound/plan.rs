@@ -6,6 +6,7 @@ use crate::dataplane::burst::{Item, Verdict};
 use crate::dataplane::counters::Counters;
 use crate::dataplane::event::{Event, Events, NO_SA_INTERVAL_MS};
 use crate::dataplane::local::LocalAddrs;
+use crate::dataplane::relay::Relay;
 use crate::dataplane::reply::Replier;
 use crate::dataplane::shards::is_carried;
 use crate::dataplane::table::{OutboundTable, PolicyPlace};
@@ -67,6 +68,8 @@ pub(super) struct Planner<'s, 'd> {
     pub(super) shards: &'d ShardSet,
     /// Set if shards come or go.
     pub(super) transit: Option<&'d mut Transit>,
+    /// Set if packets of other nodes are relayed.
+    pub(super) relay: Option<&'s Relay>,
     pub(super) pairs: SipKey,
     pub(super) replier: Replier<'d>,
     pub(super) counters: &'d Counters,
@@ -132,9 +135,14 @@ impl<'s> Planner<'s, '_> {
         let reason = match path {
             Path::Protect(policy) => match self.table.sa(policy) {
                 Some(sa) if self.carries(item, sa) => return self.protect(item, inner, at, sa),
-                Some(_) => DropReason::OtherNode,
-                None => self.tell_no_sa(policy, inner.flow),
+                Some(sa) => return self.leave(item, inner, at, self.relay_shard(item, sa)),
+                None => match self.foreign_home(policy) {
+                    Some(home) => return self.leave(item, inner, at, Some(home)),
+                    None => self.tell_no_sa(policy, inner.flow),
+                },
             },
+            // The node that has relayed it saw a policy that this node does not have.
+            Path::Bypass if item.ingress.is_relayed() => DropReason::RelayedStray,
             Path::Bypass if self.keeps_pair(item, inner) => {
                 self.bypass(item, inner);
                 return None;
@@ -145,7 +153,7 @@ impl<'s> Planner<'s, '_> {
                     sa.counters().add_drop(DropReason::OutsideSa);
                     DropReason::OutsideSa
                 }
-                Some(_) => DropReason::OtherNode,
+                Some(sa) => return self.leave(item, inner, at, self.relay_shard(item, sa)),
                 None => DropReason::OutsideSa,
             },
             Path::Discard => DropReason::PolicyDiscard,
@@ -199,19 +207,16 @@ impl<'s> Planner<'s, '_> {
     /// them selects: a tunnel for everything must not cut the gateway off.
     #[cold]
     fn is_hosts_own(&self, item: &Item<'_>, inner: &Inner, held: Option<u8>) -> bool {
-        item.ingress.is_host() && is_everything(&inner.flow, held) && self.local.contains(inner.flow.local())
+        let is_own = item.ingress.is_host() && !item.ingress.is_relayed();
+        is_own && is_everything(&inner.flow, held) && self.local.contains(inner.flow.local())
     }
 
-    /// Reports a missing SA. Only one node asks for it: several nodes would set up several.
+    /// Reports a missing SA. Only the node at home asks for it: several nodes would set up several.
     #[cold]
-    pub(super) fn tell_no_sa(&mut self, policy: PolicyId, packet: PacketSelector) -> DropReason {
-        let Some(place) = self.table.get(policy) else {
-            return DropReason::NoSa;
-        };
-        if place.home.is_some_and(|home| !is_carried(home, self.shards)) {
-            return DropReason::OtherNode;
+    fn tell_no_sa(&mut self, policy: PolicyId, packet: PacketSelector) -> DropReason {
+        if let Some(place) = self.table.get(policy) {
+            self.ask_for_sa(place, policy, packet);
         }
-        self.ask_for_sa(place, policy, packet);
         DropReason::NoSa
     }
 

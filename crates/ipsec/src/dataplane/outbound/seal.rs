@@ -97,12 +97,12 @@ pub(super) fn finish(
     events: &mut Events,
     now: u64,
 ) {
-    let (mut forwarded, mut forwarded_bytes) = (0, 0);
+    let (mut forwarded, mut forwarded_bytes, mut relayed) = (0, 0, 0);
     for run in plans.chunk_by(|a, b| std::ptr::eq(a.sa, b.sa)) {
         let Some(sa) = run.first().map(|plan| plan.sa) else {
             continue;
         };
-        let (mut packets, mut bytes) = (0, 0);
+        let (mut packets, mut bytes, mut outer_bytes) = (0, 0, 0);
         for plan in run {
             let Some(item) = burst.get_mut(usize::from(plan.at)) else {
                 continue;
@@ -116,12 +116,18 @@ pub(super) fn finish(
             }
             packets += 1;
             bytes += u64::from(plan.len);
-            forwarded_bytes += item.buf.len() as u64;
+            outer_bytes += item.buf.len() as u64;
         }
         sa.counters().add(packets, bytes, now);
         events.note_mark(sa.counters(), sa.pair);
-        forwarded += packets;
+        if sa.is_relay() {
+            relayed += packets;
+        } else {
+            forwarded += packets;
+            forwarded_bytes += outer_bytes;
+        }
     }
+    counters.relayed.add(relayed);
     counters.forwarded.add(forwarded);
     counters.forwarded_bytes.add(forwarded_bytes);
 }

@@ -30,7 +30,7 @@ impl<'s> Planner<'s, '_> {
             item.refuse(reason, counters);
             None
         };
-        if !item.ingress.is_host() {
+        if !item.ingress.is_host() || item.ingress.is_relayed() {
             return refuse(item, DropReason::NotFromHost);
         }
         match Fragment::parse(item.buf.data()) {

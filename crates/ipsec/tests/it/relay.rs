@@ -1,0 +1,497 @@
+//! Two nodes of a cluster of which each packet reaches one only, and the one gateway that they are
+//! together.
+
+use crate::cluster::{OTHER_NODE, back, verdicts};
+use crate::forge::padded;
+use crate::harness::{Gateway, PATH_MTU, POLICY, SPI_A, SPI_B, Tunnel, Way, net, run};
+use crate::packets::{one_hop_on, sized, v4_with};
+use std::net::IpAddr;
+use std::slice::from_ref;
+use std::sync::Arc;
+use testudo_base::shard::{SHARDS, ShardSet};
+use testudo_base::spi::{SenderId, Shard, Spi};
+use testudo_crypto::{Aad, AeadAlgorithm, AeadKey, Library};
+use testudo_ipsec::dataplane::{
+    Command, Config, Dataplane, Event, Garbage, Ingress, LocalAddrs, PolicyBlock, Relay, RelayParams, Verdict,
+};
+use testudo_ipsec::drops::DropReason;
+use testudo_ipsec::number::{SequenceBlock, WorkerId};
+use testudo_ipsec::sa::{ChildSaParams, InboundSa, KeyMaterial, OutboundSa};
+use testudo_ipsec::sad::SlotBlock;
+use testudo_ipsec::spd::{Action, Policy, PolicyId, Spd};
+use testudo_wire::ip::Protocol;
+use testudo_wire::ipv4;
+
+/// A second policy, whose SAs are of the next shard.
+const SECOND: PolicyId = PolicyId(4);
+/// A policy without an SA.
+const TRAP: PolicyId = PolicyId(5);
+/// The home of its packets.
+pub(crate) const TRAP_HOME: Shard = Shard(0x42);
+const STRAY: Verdict = Verdict::Drop(DropReason::RelayedStray);
+pub(crate) const PEER: u8 = 2;
+
+pub(crate) type Found = (Verdict, Vec<u8>);
+
+/// What is different from cluster to cluster.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Setting {
+    pub(crate) tunnel: Tunnel,
+    /// The cluster network is IPv6.
+    pub(crate) net_v6: bool,
+    /// Its MTU; 0 is more than enough.
+    pub(crate) net_mtu: u16,
+}
+
+impl Setting {
+    fn address(self, node: u8) -> IpAddr {
+        match self.net_v6 {
+            true => format!("fd00::{node}").parse().unwrap(),
+            false => IpAddr::from([10, 255, 0, node]),
+        }
+    }
+
+    /// Both SAs of the gateway.
+    fn children(self) -> [(PolicyId, ChildSaParams); 2] {
+        let first = self.tunnel.params();
+        let second = ChildSaParams {
+            spi_in: Spi(SPI_A.0 + (1 << 24)),
+            spi_out: Spi(SPI_B.0 + (1 << 24)),
+            remote_ts: vec![net("10.3.0.0", "10.3.255.255"), net("2001:db8:3::", "2001:db8:3:ffff::")],
+            ..first.clone()
+        };
+        [(POLICY, first), (SECOND, second)]
+    }
+
+    /// Relay SAs of this node with the other.
+    fn relay(self, node: u8, view: u64) -> RelayParams {
+        let (other, key) = (3 - node, |from: u8| KeyMaterial(vec![from ^ view as u8; RelayParams::KEY_LEN]));
+        RelayParams {
+            local: self.address(node),
+            remote: self.address(other),
+            spi_in: Spi::of_relay(view, other).unwrap(),
+            spi_out: Spi::of_relay(view, node).unwrap(),
+            key_in: key(other),
+            key_out: key(node),
+        }
+    }
+
+    /// A gateway with both SAs.
+    fn plane(self, mirrored: bool, sender: impl Into<Option<SenderId>>, addresses: &[IpAddr]) -> Dataplane {
+        let mut plane = Dataplane::new(&Config::new(WorkerId::new(3).unwrap(), sender, 0x5eed));
+        plane.apply(Command::SetLocalAddrs(Arc::new(addresses.iter().copied().collect::<LocalAddrs>())));
+        plane.apply(Command::AddPolicies(Box::new(PolicyBlock::of(POLICY))));
+        let mut policies = Vec::new();
+        for (policy, params) in self.children() {
+            let params = if mirrored { params.mirrored() } else { params };
+            let (library, whole) = (self.tunnel.library, SequenceBlock::whole(params.esn));
+            let inbound = InboundSa::new(&params, policy, PATH_MTU, library).unwrap();
+            let outbound = OutboundSa::new(&params, policy, whole, PATH_MTU, library).unwrap();
+            inbound.expand_key().unwrap();
+            outbound.expand_key().unwrap();
+            plane.apply(Command::AddSlots(Box::new(SlotBlock::of(params.spi_in))));
+            plane.apply(Command::AddInbound(Arc::new(inbound)));
+            plane.apply(Command::SetOutbound(policy, Arc::new(outbound)));
+            let ChildSaParams { local_ts: local, remote_ts: remote, .. } = params;
+            policies.push(Policy { priority: 0, local, remote, action: Action::Protect(policy) });
+        }
+        if !mirrored {
+            policies.push(other(4, Action::Bypass));
+            policies.push(other(5, Action::Discard));
+            policies.push(other(6, Action::Protect(TRAP)));
+            plane.apply(Command::SetHome(TRAP, Some(TRAP_HOME)));
+        }
+        plane.apply(Command::SetSpd(Arc::new(Spd::new(policies).unwrap())));
+        plane
+    }
+
+    pub(crate) fn whole(self) -> Dataplane {
+        self.plane(false, SenderId(1), &[self.tunnel.outer(1)])
+    }
+
+    pub(crate) fn peer(self) -> Dataplane {
+        self.plane(true, SenderId(9), &[self.tunnel.outer(PEER)])
+    }
+
+    /// A node that carries these shards, and relays to the other.
+    fn node(self, number: u8, shards: ShardSet) -> Node {
+        let addresses = [self.tunnel.outer(1), self.address(number)];
+        let mut node =
+            Node { number, setting: self, plane: self.plane(false, SenderId(number.into()), &addresses) };
+        node.plane.apply(Command::SetShards(shards));
+        node.set_relay(0, shards);
+        node
+    }
+
+    pub(crate) fn cluster(self, first: ShardSet) -> Cluster {
+        Cluster([self.node(1, first), self.node(2, ShardSet::ALL.without(first))])
+    }
+}
+
+/// Everything to this subnet.
+fn other(subnet: u8, action: Action) -> Policy {
+    let local = vec![net("0.0.0.0", "255.255.255.255")];
+    let remote = vec![net(&format!("10.{subnet}.0.0"), &format!("10.{subnet}.255.255"))];
+    Policy { priority: 0, local, remote, action }
+}
+
+pub(crate) struct Node {
+    number: u8,
+    setting: Setting,
+    plane: Dataplane,
+}
+
+impl Node {
+    /// Relays to the other node what is not of these shards.
+    fn set_relay(&mut self, view: u64, shards: ShardSet) -> Option<Garbage> {
+        let mtu = if self.setting.net_mtu == 0 { 9000 } else { self.setting.net_mtu };
+        let params = self.setting.relay(self.number, view);
+        let (inbound, outbound) = params.build(mtu, self.setting.tunnel.library).unwrap();
+        let mut relay = Relay::default();
+        let carrier =
+            |at: usize| if shards.contains(Shard(at as u8)) { self.number } else { 3 - self.number };
+        relay.set_carriers(std::array::from_fn::<_, SHARDS, _>(|at| Some(carrier(at))));
+        assert!(relay.send_by(3 - self.number, Arc::new(outbound)) && relay.accept(Arc::new(inbound)));
+        self.plane.apply(Command::SetRelay(Arc::new(relay)))
+    }
+
+    /// True for a packet to the other node.
+    fn is_relayed(&self, (verdict, packet): &Found) -> bool {
+        let forwarded = matches!(verdict, Verdict::Forward | Verdict::ForwardInPieces { .. });
+        forwarded && destination(packet) == self.setting.address(3 - self.number)
+    }
+
+    /// Takes packets through this node alone, and those that were relayed to it once more.
+    fn take(&mut self, way: Way, ingress: Ingress, packets: &[Vec<u8>]) -> Vec<Found> {
+        let found = run(&mut self.plane, way, ingress, packets);
+        let again = |(verdict, packet): Found| match verdict {
+            Verdict::Relayed { ingress, to_us } => {
+                assert!(matches!(way, Way::Inbound));
+                let way = if to_us { Way::Inbound } else { Way::Outbound };
+                run(&mut self.plane, way, ingress, &[packet]).remove(0)
+            }
+            _ => (verdict, packet),
+        };
+        let found = found.into_iter().map(again).collect();
+        self.check();
+        found
+    }
+
+    fn check(&self) {
+        let totals = self.plane.counters().totals();
+        assert!(totals.outbound.is_balanced() && totals.inbound.is_balanced(), "{totals:?}");
+    }
+}
+
+pub(crate) struct Cluster([Node; 2]);
+
+impl Cluster {
+    /// Takes a burst to its end, wherever that is. Gives how many packets were relayed, too.
+    pub(crate) fn take(
+        &mut self,
+        first: usize,
+        way: Way,
+        ingress: Ingress,
+        packets: &[Vec<u8>],
+    ) -> (Vec<Found>, usize) {
+        let [a, b] = &mut self.0;
+        let (here, there) = if first == 0 { (a, b) } else { (b, a) };
+        let mut found = here.take(way, ingress, packets);
+        let relayed: Vec<usize> = (0..found.len()).filter(|at| here.is_relayed(&found[*at])).collect();
+        let sent: Vec<Vec<u8>> = relayed.iter().map(|at| found[*at].1.clone()).collect();
+        let came = there.take(Way::Inbound, Ingress::Port, &sent);
+        for (at, result) in relayed.iter().zip(came) {
+            assert!(!there.is_relayed(&result), "relayed twice");
+            found[*at] = result;
+        }
+        (found, relayed.len())
+    }
+}
+
+pub(crate) fn destination(packet: &[u8]) -> IpAddr {
+    match packet[0] >> 4 {
+        4 => <[u8; 4]>::try_from(&packet[16..20]).unwrap().into(),
+        _ => <[u8; 16]>::try_from(&packet[24..40]).unwrap().into(),
+    }
+}
+
+/// The first node carries nothing: it relays all.
+fn relaying(setting: Setting) -> Cluster {
+    setting.cluster(ShardSet::EMPTY)
+}
+
+fn relayed(node: &mut Node, way: Way, packets: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let found = node.take(way, Ingress::Port, packets);
+    assert!(found.iter().all(|found| node.is_relayed(found)), "{:?}", verdicts(&found));
+    found.into_iter().map(|(_, packet)| packet).collect()
+}
+
+#[test]
+fn relayed_packets_are_counted_at_both_nodes() {
+    let setting = Setting::default();
+    let (mut cluster, mut peer) = (relaying(setting), setting.peer());
+    let clear = vec![sized(false, 100); 70];
+    let (found, count) = cluster.take(0, Way::Outbound, Ingress::Port, &clear);
+    assert_eq!((verdicts(&found), count), (vec![Verdict::Forward; 70], 70));
+    let esp: Vec<_> =
+        run(&mut peer, Way::Outbound, Ingress::Port, &back(30)).into_iter().map(|f| f.1).collect();
+    let (found, count) = cluster.take(0, Way::Inbound, Ingress::Port, &esp);
+    assert_eq!((verdicts(&found), count), (vec![Verdict::Forward; 30], 30));
+    let [first, second] = cluster.0.each_ref().map(|node| node.plane.counters().totals());
+    assert_eq!((first.outbound.relayed, first.inbound.relayed, first.inbound.relayed_in), (70, 30, 0));
+    assert_eq!((first.outbound.forwarded, first.inbound.forwarded), (0, 0));
+    assert_eq!((second.outbound.relayed, second.inbound.relayed, second.inbound.relayed_in), (0, 0, 100));
+    assert_eq!((second.outbound.forwarded, second.inbound.forwarded), (70, 30));
+    // Nothing that control would have to act upon.
+    assert!(cluster.0.iter_mut().all(|node| node.plane.drain_events().next().is_none()));
+}
+
+#[test]
+fn copies_and_forgeries_of_relayed_packets_are_refused() {
+    let [mut first, mut second] = relaying(Setting::default()).0;
+    let sent = relayed(&mut first, Way::Outbound, &vec![sized(false, 100); 3]);
+    let mut forged = sent[2].clone();
+    *forged.last_mut().unwrap() ^= 1;
+    let found = second.take(Way::Inbound, Ingress::Port, &[sent[0].clone(), sent[0].clone(), forged]);
+    let dropped = [DropReason::Replayed, DropReason::AuthFailed].map(Verdict::Drop);
+    assert_eq!(verdicts(&found), [Verdict::Forward, dropped[0], dropped[1]]);
+    let found = second.take(Way::Inbound, Ingress::Port, &sent);
+    assert_eq!(verdicts(&found), [dropped[0], Verdict::Forward, Verdict::Forward]);
+}
+
+#[test]
+fn a_packet_is_relayed_once() {
+    let setting = Setting::default();
+    let (mut peer, [mut first, mut second]) = (setting.peer(), relaying(setting).0);
+    // Each takes the other for the carrier.
+    second.plane.apply(Command::SetShards(ShardSet::EMPTY));
+    second.set_relay(0, ShardSet::EMPTY);
+    let clear = relayed(&mut first, Way::Outbound, &[sized(false, 100)]);
+    assert_eq!(verdicts(&second.take(Way::Inbound, Ingress::Port, &clear)), [OTHER_NODE]);
+    let esp = run(&mut peer, Way::Outbound, Ingress::Port, &back(1)).remove(0).1;
+    let esp = relayed(&mut first, Way::Inbound, &[esp]);
+    assert_eq!(verdicts(&second.take(Way::Inbound, Ingress::Port, &esp)), [OTHER_NODE]);
+    // Nor inside itself.
+    let again = relayed(&mut first, Way::Outbound, &[sized(false, 100)]);
+    assert_eq!(verdicts(&run(&mut second.plane, Way::Inbound, Ingress::Relayed, &again)), [STRAY]);
+    second.check();
+}
+
+#[test]
+fn without_a_way_to_the_carrier_packets_are_left_to_it() {
+    let setting = Setting::default();
+    let esp = run(&mut setting.peer(), Way::Outbound, Ingress::Port, &back(1)).remove(0).1;
+    let send = |node: &mut Node| {
+        let out = node.take(Way::Outbound, Ingress::Port, &[sized(false, 100)]).remove(0);
+        let inward = node.take(Way::Inbound, Ingress::Port, from_ref(&esp)).remove(0);
+        [out.0, inward.0]
+    };
+    let [mut node, _] = relaying(setting).0;
+    assert_eq!(send(&mut node), [Verdict::Forward; 2]);
+    // No carrier, and no SA to it.
+    assert!(matches!(node.plane.apply(Command::SetRelay(Arc::default())), Some(Garbage::Relay(_))));
+    assert_eq!(send(&mut node), [OTHER_NODE; 2]);
+    let mut relay = Relay::default();
+    relay.set_carriers([Some(2); SHARDS]);
+    node.plane.apply(Command::SetRelay(Arc::new(relay)));
+    assert_eq!(send(&mut node), [OTHER_NODE; 2]);
+    // The SA, but no number that nobody else has used.
+    node.set_relay(0, ShardSet::EMPTY);
+    node.plane.apply(Command::ForgetSenderId);
+    assert_eq!(send(&mut node), [Verdict::Drop(DropReason::NoSender); 2]);
+    node.plane.apply(Command::SetSenderId(SenderId(7)));
+    assert_eq!(send(&mut node), [Verdict::Forward; 2]);
+    // Behind a fence.
+    node.plane.set_open(false);
+    assert_eq!(send(&mut node), [Verdict::Drop(DropReason::Fenced); 2]);
+}
+
+/// What a node that is broken, or that has other policies, might relay.
+#[test]
+fn only_what_the_carrier_would_take_from_a_port_comes_out_of_a_relay_sa() {
+    let setting = Setting::default();
+    let [mut first, mut second] = relaying(setting).0;
+    let vip = |protocol, payload: &[u8]| v4_with(|f| f.dst = [192, 0, 2, 1].into(), protocol, payload);
+    let clear = |net| v4_with(|f| f.dst = [10, net, 0, 2].into(), Protocol(99), &[7; 50]);
+    let udp = |port: u8| [&[1, 244, port >> 4, port << 4, 0, 40, 0, 0][..], &[0; 32]].concat();
+    let cases = [
+        (vip(Protocol::ICMP, &[8; 16]), STRAY),
+        (vip(Protocol::UDP, &udp(31)), STRAY),
+        // To a node's own address.
+        (v4_with(|f| f.dst = [10, 255, 0, 2].into(), Protocol::TCP, &[7; 50]), STRAY),
+        // A fragment of ESP: the first node should have reassembled it.
+        (fragment_of(&vip(Protocol::ESP, &[9; 64])), STRAY),
+        (clear(4), STRAY),
+        (clear(5), Verdict::Drop(DropReason::PolicyDiscard)),
+        (clear(77), Verdict::Drop(DropReason::NoPolicy)),
+        (vec![0x45; 30], Verdict::Drop(DropReason::MalformedInner)),
+    ];
+    for (number, (packet, expected)) in (1..).zip(cases) {
+        let sent = forged(&setting, number, &packet, Protocol::IPV4);
+        let found = second.take(Way::Inbound, Ingress::Port, &[sent]).remove(0);
+        assert_eq!(found.0, expected, "{number}");
+    }
+    // From the other node's own address no policy selects it, and it is not this host's either.
+    let own =
+        v4_with(|f| (f.src, f.dst) = ([10, 255, 0, 1].into(), [10, 77, 0, 1].into()), Protocol(99), &[]);
+    let found =
+        second.take(Way::Inbound, Ingress::Port, &[forged(&setting, 50, &own, Protocol(254))]).remove(0);
+    assert_eq!(found.0, Verdict::Drop(DropReason::NoPolicy));
+    let dummy = forged(&setting, 51, &[0; 20], Protocol::NO_NEXT);
+    let other = forged(&setting, 52, &clear(2), Protocol::TCP);
+    let found = second.take(Way::Inbound, Ingress::Port, &[dummy, other]);
+    let reasons = [DropReason::Dummy, DropReason::BadNextHeader].map(Verdict::Drop);
+    assert_eq!(verdicts(&found), reasons);
+    assert_eq!(second.plane.counters().dropped(DropReason::RelayedStray), 5);
+    // What comes by a port, by contrast, may be bypassed.
+    assert_eq!(verdicts(&first.take(Way::Outbound, Ingress::Port, &[clear(4)])), [Verdict::Forward]);
+}
+
+fn fragment_of(packet: &[u8]) -> Vec<u8> {
+    let mut fragments = ipv4::fragment(packet, 60).unwrap();
+    let mut out = vec![0; 100];
+    let len = fragments.write_next(&mut out).unwrap().unwrap();
+    out.truncate(len);
+    out
+}
+
+/// A packet of the first node to the second one.
+fn forged(setting: &Setting, sequence: u64, inner: &[u8], next_header: Protocol) -> Vec<u8> {
+    let RelayParams { spi_out: Spi(spi), key_out, .. } = setting.relay(1, 0);
+    let (key, salt) = key_out.0.split_last_chunk::<4>().unwrap();
+    let key = AeadKey::new(Library::AwsLc, AeadAlgorithm::Aes256Gcm, key, *salt).unwrap();
+    let (mut text, mut tag) = (padded(inner, next_header), [0; 16]);
+    let iv = (sequence ^ 0x5a5a_0000_0000_0000).to_be_bytes();
+    key.seal(iv, Aad::esp_esn(spi, sequence).as_bytes(), &mut text, &mut tag);
+    let esp = [&spi.to_be_bytes()[..], &(sequence as u32).to_be_bytes(), &iv, &text, &tag].concat();
+    v4_with(|f| (f.src, f.dst) = ([10, 255, 0, 1].into(), [10, 255, 0, 2].into()), Protocol::ESP, &esp)
+}
+
+#[test]
+fn the_carrier_asks_for_an_sa_that_is_missing() {
+    let mut cluster = relaying(Setting::default());
+    let packet = v4_with(|f| f.dst = [10, 6, 0, 2].into(), Protocol(99), &[7; 50]);
+    let (found, count) = cluster.take(0, Way::Outbound, Ingress::Port, &[packet]);
+    assert_eq!((verdicts(&found), count), (vec![Verdict::Drop(DropReason::NoSa)], 1));
+    let [first, second] = &mut cluster.0;
+    assert_eq!(first.plane.drain_events().count(), 0);
+    assert!(second.plane.drain_events().all(|event| matches!(event, Event::NoSa { policy: TRAP, .. })));
+}
+
+#[test]
+fn a_relayed_packet_waits_for_its_shard_and_its_sa() {
+    let setting = Setting::default();
+    let (mut peer, [mut first, mut second]) = (setting.peer(), relaying(setting).0);
+    second.plane.apply(Command::SetShards(ShardSet::EMPTY));
+    second.plane.apply(Command::Hold(ShardSet::ALL));
+    let esp = run(&mut peer, Way::Outbound, Ingress::Port, &back(1)).remove(0).1;
+    let sent =
+        [relayed(&mut first, Way::Inbound, &[esp]), relayed(&mut first, Way::Outbound, &[sized(false, 90)])];
+    let found = second.take(Way::Inbound, Ingress::Port, &sent.concat());
+    assert_eq!(verdicts(&found), [Verdict::Held; 2]);
+    second.plane.apply(Command::SetShards(ShardSet::ALL));
+    second.plane.apply(Command::Hold(ShardSet::EMPTY));
+    let again = [(Way::Inbound, &found[0].1), (Way::Outbound, &found[1].1)];
+    for (way, packet) in again {
+        let found = run(&mut second.plane, way, Ingress::Relayed, from_ref(packet));
+        assert_eq!(verdicts(&found), [Verdict::Forward]);
+    }
+    // The first node is in the next view already, and this one without shard 0.
+    first.set_relay(1, ShardSet::EMPTY);
+    second.plane.apply(Command::SetShards(ShardSet::ALL.without([Shard(0)].into_iter().collect())));
+    let sent = relayed(&mut first, Way::Outbound, &[sized(false, 90)]);
+    let spi = Spi::of_relay(1, 1).unwrap();
+    assert_eq!(verdicts(&second.take(Way::Inbound, Ingress::Port, &sent)), [Verdict::Early(spi)]);
+    second.set_relay(1, ShardSet::ALL);
+    assert_eq!(verdicts(&second.take(Way::Inbound, Ingress::Port, &sent)), [Verdict::Forward]);
+}
+
+#[test]
+fn sas_of_the_former_view_are_accepted_beside_the_new_ones() {
+    let setting = Setting::default();
+    let [mut first, mut second] = relaying(setting).0;
+    let before = relayed(&mut first, Way::Outbound, &[sized(false, 90)]);
+    let (former, _) = setting.relay(2, 0).build(9000, setting.tunnel.library).unwrap();
+    let (new, _) = setting.relay(2, 1).build(9000, setting.tunnel.library).unwrap();
+    let mut relay = Relay::default();
+    assert!(relay.accept(Arc::new(former)) && relay.accept(Arc::new(new)));
+    assert_eq!(relay.spis().collect::<Vec<_>>(), [Spi(256 + 1), Spi(256 + 32 + 1)]);
+    second.plane.apply(Command::SetRelay(Arc::new(relay)));
+    first.set_relay(1, ShardSet::EMPTY);
+    let after = relayed(&mut first, Way::Outbound, &[sized(false, 90)]);
+    let found = second.take(Way::Inbound, Ingress::Port, &[before, after].concat());
+    assert_eq!(verdicts(&found), [Verdict::Forward; 2]);
+    // Only SPIs of relay SAs have a place, and only numbers of nodes.
+    let mut params = setting.relay(2, 0);
+    params.spi_in = Spi(512);
+    let (inbound, outbound) = params.build(9000, setting.tunnel.library).unwrap();
+    assert!(!Relay::default().accept(Arc::new(inbound)));
+    assert!(!Relay::default().send_by(32, Arc::new(outbound)));
+}
+
+#[test]
+fn a_relayed_packet_keeps_its_hop_and_its_right_to_be_large() {
+    let setting = Setting::default();
+    let [mut first, mut second] = relaying(setting).0;
+    let mut peer = setting.peer();
+    let packet = sized(false, 100);
+    let mut across = |ingress, packet: &[u8]| {
+        let sent = first.take(Way::Outbound, ingress, &[packet.to_vec()]);
+        second.take(Way::Inbound, Ingress::Port, &[sent[0].1.clone()]).remove(0)
+    };
+    let from_host = across(Ingress::Host, &packet);
+    let from_port = across(Ingress::Port, &packet);
+    // In fragments that were reassembled: the sender cannot make it smaller.
+    let large = v4_with(|f| f.df = true, Protocol(99), &[7; 1490]);
+    let joined = across(Ingress::PortJoined, &large);
+    assert_eq!(across(Ingress::Port, &large).0, Verdict::Reply);
+    let sent = [from_host.1, from_port.1, joined.1];
+    let found = run(&mut peer, Way::Inbound, Ingress::Host, &sent);
+    let expected = [packet.clone(), one_hop_on(&packet), one_hop_on(&large)];
+    assert_eq!(found.into_iter().map(|(_, packet)| packet).collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn what_this_host_alone_may_send_is_not_relayed() {
+    let tunnel = Tunnel::default();
+    let ends = |addr: IpAddr| vec![net(&addr.to_string(), &addr.to_string())];
+    let params = ChildSaParams {
+        mode: testudo_ipsec::sa::Mode::Transport,
+        local_ts: ends(tunnel.outer(1)),
+        remote_ts: ends(tunnel.outer(PEER)),
+        ..tunnel.params()
+    };
+    let mut node = Gateway::new(&params, tunnel.library);
+    let mut other = Setting::default().node(1, ShardSet::EMPTY);
+    std::mem::swap(&mut node.plane, &mut other.plane);
+    other.plane.apply(Command::SetShards(ShardSet::EMPTY));
+    other.set_relay(0, ShardSet::EMPTY);
+    let own = v4_with(|f| (f.src, f.dst) = ([192, 0, 2, 1].into(), [192, 0, 2, 2].into()), Protocol(99), &[]);
+    assert_eq!(verdicts(&other.take(Way::Outbound, Ingress::Host, from_ref(&own))), [OTHER_NODE]);
+    other.plane.apply(Command::SetShards(ShardSet::ALL));
+    let relayed = run(&mut other.plane, Way::Outbound, Ingress::RelayedHost, &[own]);
+    assert_eq!(verdicts(&relayed), [Verdict::Drop(DropReason::NotFromHost)]);
+}
+
+#[test]
+fn no_relayed_packet_costs_an_allocation() {
+    use crate::harness::{HEADROOM, TAILROOM};
+    use testudo_ipsec::dataplane::{Item, Sources};
+    use testudo_wire::packet::PacketBuf;
+
+    let [mut first, mut second] = relaying(Setting::default()).0;
+    let packet = sized(false, 200);
+    let mut frames: Vec<Vec<u8>> =
+        (0..64).map(|_| [&[0; HEADROOM][..], &packet, &[0; TAILROOM]].concat()).collect();
+    let mut items: Vec<Item<'_>> = frames
+        .iter_mut()
+        .map(|frame| Item::new(PacketBuf::new(frame, HEADROOM, packet.len()).unwrap(), Ingress::Port))
+        .collect();
+    let info = allocation_counter::measure(|| {
+        first.plane.outbound(&mut items, &Sources::default());
+        second.plane.inbound(&mut items);
+        items.iter_mut().for_each(|item| item.ingress = Ingress::Relayed);
+        second.plane.outbound(&mut items, &Sources::default());
+    });
+    assert_eq!((info.count_total, second.plane.counters().totals().outbound.forwarded), (0, 64));
+}
