@@ -1,4 +1,6 @@
-//! The home of a packet, if all nodes receive all packets (ingress `flood`).
+//! The home of a packet, if all nodes receive all packets (ingress `flood`). With ingress `routed`
+//! each packet reaches one node, which keeps it whatever its home: its worker relays the packet to
+//! the node that carries it, and its daemon relays IKE.
 //!
 //! The XDP filter decides this for real packets (`crates/fastpath/bpf/home.h`). This is the same
 //! decision in plain Rust, for the simulator and for a test that compares the two.
@@ -112,6 +114,8 @@ pub struct Dispatch {
     pub spread: BTreeSet<Spi>,
     /// Key of the hash for packets that show no home.
     pub key: SipKey,
+    /// No other node receives the packets that this one receives (ingress `routed`).
+    pub routed: bool,
 }
 
 /// Octets of an IKE header (RFC 7296 §3.1).
@@ -144,6 +148,12 @@ impl Dispatch {
             Arrival::Flooded => Home::Pair(self.key.pair(packet.src, packet.dst)),
             Arrival::Own => Home::Own,
         })
+    }
+
+    /// True if a node with this ownership keeps packets of this home that have reached it. If no
+    /// other node has them, it also keeps those that another one carries, to relay them.
+    pub fn keeps(&self, ownership: &Ownership, home: Home) -> bool {
+        self.routed || ownership.keeps(home)
     }
 
     /// The shard of an IKE message: that of our SPI or, before we have chosen one, of the hash of

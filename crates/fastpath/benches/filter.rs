@@ -77,7 +77,7 @@ fn addresses() -> BTreeSet<std::net::IpAddr> {
 
 /// The two addresses are the cluster's, and the node keeps those shards.
 fn in_cluster(mut filter: Filter, shards: [u64; 4]) -> Filter {
-    let cluster = ClusterFilter { vips: addresses(), key: [1, 2] };
+    let cluster = ClusterFilter { vips: addresses(), key: [1, 2], routed: false };
     filter.set_cluster(Some(&cluster)).expect("a cluster");
     filter.set_shards([shards, shards, [0; 4]], shards != [0; 4]).expect("shares");
     filter.set_fence(u64::MAX).expect("a fence");

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * The node of a packet, if all nodes get all packets. crates/cluster/src/dispatch.rs does the same,
- * with the reasons; a test compares the two.
+ * The node of a packet, if all nodes get all packets. If routers bring each packet to one node
+ * alone, that node keeps it. crates/cluster/src/dispatch.rs does the same, with the reasons; a test
+ * compares the two.
  */
 #ifndef TESTUDO_HOME_H
 #define TESTUDO_HOME_H
@@ -31,6 +32,9 @@ static __always_inline int has_shard(const __u64 shards[4], __u8 shard)
 /* True if this node keeps packets of this home. */
 static __always_inline int keeps(const struct cluster *cluster, __u32 home)
 {
+	/* Nobody else has the packet: the worker relays it, and IKE the daemon. */
+	if (cluster->flags & CLUSTER_ROUTED)
+		return 1;
 	switch (home >> 8) {
 	case HOME_DEFAULT_HOST:
 		return cluster->flags & CLUSTER_DEFAULT_HOST;

@@ -106,9 +106,11 @@ struct port {
 #define CLUSTER_DEFAULT_HOST 2
 /* Some SPI is SEEN_SPREAD. */
 #define CLUSTER_SPREAD 4
+/* Each packet comes to one node alone. */
+#define CLUSTER_ROUTED 8
 
 /*
- * What a node keeps of the packets that all nodes get. Written as a whole; a packet depends on one
+ * What a node keeps of the packets that all nodes get; with CLUSTER_ROUTED, it keeps all. Written as a whole; a packet depends on one
  * bit of each set, so it meets the old table or the new one, in whatever order the octets are
  * written.
  */

@@ -24,6 +24,7 @@ fn dispatch() -> Dispatch {
         ]),
         spread: [SPREAD].into(),
         key: SipKey::new([3; 16]),
+        routed: false,
     }
 }
 
@@ -196,4 +197,9 @@ fn exactly_one_of_two_nodes_keeps_a_packet() {
     let next = Ownership { held: half, ..Ownership::default() };
     assert!(next.keeps(Home::Packets(Shard(1))) && !next.keeps(Home::Pair(Shard(1))));
     assert!(one.keeps(Home::Everybody) && other.keeps(Home::Everybody));
+    // Unless it is the only one that has the packet.
+    let routed = Dispatch { routed: true, ..dispatch() };
+    for home in [Home::Packets(Shard(1)), Home::Ike(Shard(1)), Home::Pair(Shard(1)), Home::DefaultHost] {
+        assert!(routed.keeps(&other, home) && !dispatch().keeps(&other, home), "{home:?}");
+    }
 }

@@ -2,8 +2,8 @@
 
 use super::error::Result;
 use super::layout::{
-    ADDRESS, CLUSTER_DEFAULT_HOST, CLUSTER_ON, CLUSTER_SPREAD, ClusterValue, UNSELECTED, VIP, seen_number,
-    seen_value,
+    ADDRESS, CLUSTER_DEFAULT_HOST, CLUSTER_ON, CLUSTER_ROUTED, CLUSTER_SPREAD, ClusterValue, UNSELECTED, VIP,
+    seen_number, seen_value,
 };
 use super::{FIRST_KEY, Filter};
 use std::collections::BTreeSet;
@@ -16,6 +16,8 @@ pub struct ClusterFilter {
     pub vips: BTreeSet<IpAddr>,
     /// Key of SipHash, for packets that show no home.
     pub key: [u64; 2],
+    /// Routers bring each packet to one node alone, which keeps it.
+    pub routed: bool,
 }
 
 impl Filter {
@@ -25,8 +27,8 @@ impl Filter {
         let old = std::mem::take(&mut self.vips);
         match cluster {
             Some(cluster) => {
-                self.cluster =
-                    ClusterValue { flags: CLUSTER_ON, key: cluster.key, ..ClusterValue::default() };
+                let flags = CLUSTER_ON | if cluster.routed { CLUSTER_ROUTED } else { 0 };
+                self.cluster = ClusterValue { flags, key: cluster.key, ..ClusterValue::default() };
                 self.vips.clone_from(&cluster.vips);
                 // A VIP must be known as one from the first packet on.
                 self.set_addresses(&addresses.difference(&old).copied().collect())?;

@@ -43,6 +43,7 @@ pub(super) const ASK_HASH: u32 = 8;
 pub(super) const CLUSTER_ON: u32 = 1;
 pub(super) const CLUSTER_DEFAULT_HOST: u32 = 2;
 pub(super) const CLUSTER_SPREAD: u32 = 4;
+pub(super) const CLUSTER_ROUTED: u32 = 8;
 /// Bit: the packets of an SPI are dealt out by their numbers.
 const SEEN_SPREAD: u32 = 1;
 
@@ -355,6 +356,7 @@ mod tests {
         assert_eq!(defined("CLUSTER_ON"), CLUSTER_ON);
         assert_eq!(defined("CLUSTER_DEFAULT_HOST"), CLUSTER_DEFAULT_HOST);
         assert_eq!(defined("CLUSTER_SPREAD"), CLUSTER_SPREAD);
+        assert_eq!(defined("CLUSTER_ROUTED"), CLUSTER_ROUTED);
         assert_eq!(defined("SEEN_SPREAD"), SEEN_SPREAD);
     }
 

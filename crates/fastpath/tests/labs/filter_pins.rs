@@ -259,7 +259,7 @@ fn carrier(instance: &Instance) -> Filter {
     };
     filter.set_port(&port).expect("port");
     let vips = [frames::US4.parse().expect("address")].into();
-    filter.set_cluster(Some(&ClusterFilter { vips, key: [1, 2] })).expect("cluster");
+    filter.set_cluster(Some(&ClusterFilter { vips, key: [1, 2], routed: false })).expect("cluster");
     filter.set_shards([[u64::MAX; 4], [0; 4], [0; 4]], false).expect("shards");
     filter
 }
@@ -289,7 +289,7 @@ fn the_filter_looks_for_spread_sas_from_the_first_to_the_last() {
         assert_eq!([SPREAD, HOMED].map(|spi| seen(&filter, spi)), [Some(5), Some(1)]);
         // Other changes of the table keep it so.
         let vips = filter.vips();
-        filter.set_cluster(Some(&ClusterFilter { vips, key: [3, 4] })).expect("cluster");
+        filter.set_cluster(Some(&ClusterFilter { vips, key: [3, 4], routed: false })).expect("cluster");
         filter.set_shards([[u64::MAX; 4], [0; 4], [0; 4]], true).expect("shards");
         filter.set_fence(7).expect("fence");
         filter.untrack(SPREAD + 8).expect("untrack");
@@ -338,7 +338,9 @@ fn the_clusters_addresses_are_known_to_who_comes_after() {
         let addresses = |list: &[&str]| list.iter().map(|a| a.parse().expect(a)).collect();
         let vips: BTreeSet<IpAddr> = addresses(&["192.0.2.1", "2001:db8::1"]);
         let mut filter = Filter::open(instance).expect("filter");
-        filter.set_cluster(Some(&ClusterFilter { vips: vips.clone(), key: [1, 2] })).expect("cluster");
+        filter
+            .set_cluster(Some(&ClusterFilter { vips: vips.clone(), key: [1, 2], routed: false }))
+            .expect("cluster");
         filter.set_addresses(&addresses(&["192.0.2.11", "192.0.2.1"])).expect("addresses");
         filter.attach(&port).expect("attach");
         drop(filter);
@@ -346,7 +348,7 @@ fn the_clusters_addresses_are_known_to_who_comes_after() {
         assert_eq!(filter.vips(), vips);
         // Others from now on; the former ones are addresses like any until the kernel has them no
         // more.
-        let other = ClusterFilter { vips: addresses(&["192.0.2.7"]), key: [1, 2] };
+        let other = ClusterFilter { vips: addresses(&["192.0.2.7"]), key: [1, 2], routed: false };
         filter.set_cluster(Some(&other)).expect("cluster");
         assert_eq!(filter.vips(), other.vips);
         filter.set_addresses(&addresses(&["192.0.2.11"])).expect("addresses");
@@ -379,7 +381,7 @@ fn addresses_that_no_policy_selects_are_known_to_who_comes_after() {
         let mut filter = Filter::open(instance).expect("filter");
         assert_eq!(*filter.unselected(), addresses(&["192.0.2.1", "2001:db8::1"]));
         // The same for a cluster's.
-        let cluster = ClusterFilter { vips: addresses(&["192.0.2.1"]), key: [1, 2] };
+        let cluster = ClusterFilter { vips: addresses(&["192.0.2.1"]), key: [1, 2], routed: false };
         filter.set_cluster(Some(&cluster)).expect("cluster");
         filter.set_addresses(&addresses(&["10.1.0.1", "192.0.2.9"])).expect("addresses");
         drop(filter);

@@ -125,7 +125,7 @@ fn open(instance: &Instance, scheme: Scheme, shards: [u64; 4]) -> Result<Filter,
     let protected = Prefix::new(IpAddr::V4(Ipv4Addr::new(a, b, 0, 0)), 16);
     let to = PrefixUse { home: Some(spi(scheme).shard()), spread: scheme.spread(), ..PrefixUse::PROTECT };
     filter.set_prefixes(&protected.map(|prefix| (prefix, to)).into_iter().collect())?;
-    filter.set_cluster(Some(&ClusterFilter { vips: own, key: [1, 2] }))?;
+    filter.set_cluster(Some(&ClusterFilter { vips: own, key: [1, 2], routed: false }))?;
     filter.set_shards([shards, shards, NO_SHARD], shards != NO_SHARD)?;
     filter.set_fence(u64::MAX)?;
     match scheme.spread() {

@@ -2,8 +2,10 @@
 
 use super::bench::{Bench, XDP_PASS, XDP_REDIRECT};
 use super::frames::*;
-use crate::filter::layout::{ADDRESS, CLUSTER_DEFAULT_HOST, CLUSTER_ON, ClusterValue, UNSELECTED, VIP};
-use crate::filter::{Class, PrefixUse, Reason};
+use crate::filter::layout::{
+    ADDRESS, CLUSTER_DEFAULT_HOST, CLUSTER_ON, CLUSTER_ROUTED, ClusterValue, UNSELECTED, VIP,
+};
+use crate::filter::{Class, FilterAction, PrefixUse, Reason};
 use testudo_base::shard::ShardSet;
 use testudo_base::spi::Shard;
 
@@ -30,6 +32,11 @@ impl ClusterValue {
     pub(super) fn with_default_host(self, default_host: bool) -> Self {
         let set = if default_host { CLUSTER_DEFAULT_HOST } else { 0 };
         Self { flags: self.flags & !CLUSTER_DEFAULT_HOST | set, ..self }
+    }
+
+    pub(super) fn with_routed(self, routed: bool) -> Self {
+        let set = if routed { CLUSTER_ROUTED } else { 0 };
+        Self { flags: self.flags & !CLUSTER_ROUTED | set, ..self }
     }
 }
 
@@ -101,6 +108,35 @@ fn nothing_goes_up_beyond_the_deadline() {
     assert_eq!(bench.run(&flooded4(&esp_to_us(1))).reason, Reason::WorkerEsp);
     // To a VIP nothing is answered, whatever way it came.
     assert_eq!(bench.run(&ethernet(0x0800, &echo())).reason, Reason::DropFenced);
+}
+
+/// Where routers choose the node, another node never sees what this one drops.
+#[test]
+fn a_node_keeps_what_routers_have_brought_to_it_alone() {
+    let routed = || table().with_routed(true);
+    let bench = Bench::clustered(&routed()).with_socket();
+    bench.set_prefix("10.2.0.0/16", PrefixUse { home: Some(Shard(42)), ..PrefixUse::PROTECT });
+    bench.track(ESP_SPI, 0);
+    let protected = ipv4(CLIENT4, "10.2.0.7", TCP).packet(&[0; 20]);
+    let cases = [
+        (esp_to_us(7), Reason::WorkerEsp),
+        (protected, Reason::WorkerProtect),
+        (ipv4(PEER4, US4, UDP).packet(&udp(500, 500, &ike())), Reason::PassIke),
+        (echo(), Reason::PassLocal),
+    ];
+    for (packet, kept) in cases {
+        let frame = ethernet(0x0800, &packet);
+        assert_eq!(bench.run(&frame).reason, kept);
+        bench.set_cluster(&table());
+        assert_eq!(bench.run(&frame).reason, Reason::DropOtherNode);
+        // A worker looks at the clock itself; the kernel of a dead daemon would answer for ever.
+        bench.set_cluster(&ClusterValue { deadline: 1, ..routed() });
+        let late = if kept.action() == FilterAction::Pass { Reason::DropFenced } else { kept };
+        assert_eq!(bench.run(&frame).reason, late);
+        bench.set_cluster(&routed());
+    }
+    // Numbers are recorded as ever: the carrier may fail, and this node may take its SAs over.
+    assert_eq!(bench.seen(ESP_SPI), Some(7));
 }
 
 /// Beside a tunnel for everything, what comes in clear to a VIP that no policy selects is the

@@ -43,7 +43,7 @@ const PREFIXES: [(&str, u8, PrefixUse); 12] = [
     ("2001:db8:9::", 48, BY_PACKET),
 ];
 
-fn model() -> Dispatch {
+fn model(routed: bool) -> Dispatch {
     let addr = |text: &str| text.parse::<IpAddr>().unwrap();
     let home = |used: PrefixUse| match (used.protect_to, used.home, used.spread) {
         (false, ..) => PrefixHome::Pass,
@@ -57,6 +57,7 @@ fn model() -> Dispatch {
         prefixes: PREFIXES.iter().map(|(a, length, used)| ((addr(a), *length), home(*used))).collect(),
         spread: SPREAD.into(),
         key: SipKey::new(*b"0123456789abcdef"),
+        routed,
     }
 }
 
@@ -191,64 +192,73 @@ fn kind(home: Home) -> &'static str {
 
 #[test]
 fn filter_and_model_agree() {
-    let model = model();
+    let models = [false, true].map(model);
     let (alone, member) = (bench(&ClusterValue::default()), bench(&spread_table()));
     let met = RefCell::new(BTreeMap::<_, BTreeSet<_>>::new());
     let case = (
         prop_oneof![arb_v4(), arb_v6()],
         any::<bool>(),
         [arb_shards(), arb_shards(), arb_shards()],
-        any::<bool>(),
+        (any::<bool>(), prop::bool::weighted(0.25)),
         prop_oneof![2 => Just(0), 1 => 1..30usize],
     );
     let clocks = member.clocks();
-    let mut runner = TestRunner::new(Config { cases: 6000, failure_persistence: None, ..Config::default() });
-    let result = runner.run(&case, |(packet, flooded, [packets, ike, held], default_host, padding)| {
-        let kind_of_frame = if packet[0] >> 4 == 4 { 0x0800 } else { 0x86dd };
-        let packet = [packet, vec![0x5a; padding]].concat();
-        let frame = |mac| ethernet_to(mac, kind_of_frame, &packet);
-        let own = frame(PORT_MAC);
-        let table = spread_table().with_default_host(default_host);
-        member.set_cluster(&ClusterValue { packets, ike, held, ..table });
-        let rows = CLOCKS.map(|shard| clocks.now(shard));
-        let before = alone.run(&own).reason;
-        let received = if flooded { frame(CLUSTER_MAC) } else { own.clone() };
-        let outcome = member.run(&received);
-        let arrival = if flooded { Arrival::Flooded } else { Arrival::Own };
-        let home = model.home(arrival, &packet);
-        let [packets, ike, held] = [packets, ike, held].map(shard_set);
-        let ownership = Ownership { packets, ike, held, default_host };
-        // A flooded packet to a protected prefix: only its carrier asks where it is from.
-        let elsewhere = |home| matches!(home, Home::Packets(_)) && flooded && !ownership.keeps(home);
-        let expected = match home {
-            Some(home) if before == Reason::DropClearInbound && elsewhere(home) => Reason::DropOtherNode,
-            _ if before.action() == FilterAction::Drop => before,
-            Some(Home::Ambiguous) if flooded => Reason::WorkerProtectFlooded,
-            Some(home) if ownership.keeps(home) => before,
-            Some(_) => Reason::DropOtherNode,
-            // A gateway without a cluster reassembles these; no node of a cluster could determine
-            // their home.
-            None => Reason::DropFragmentShort,
-        };
-        prop_assert_eq!(outcome.reason, expected, "{:?}, alone {:?}", home, before);
-        let counts = [Reason::WorkerProtect, Reason::DropClearInbound].contains(&before);
-        let counting = clock_of(&packet).filter(|_| counts);
-        for (shard, earlier) in CLOCKS.into_iter().zip(rows) {
-            let counted = clocks.now(shard) - earlier;
-            prop_assert_eq!(counted, u64::from(counting == Some(shard)), "{:?}, alone {:?}", home, before);
-        }
-        if outcome.reason.action() == FilterAction::Pass && home != Some(Home::Own) {
-            prop_assert_eq!(&outcome.frame, &own, "what the kernel gets is for the port's own address");
-        }
-        if let (Some(home), true) = (home, before.action() != FilterAction::Drop) {
-            met.borrow_mut().entry(kind(home)).or_default().insert((
-                ownership.keeps(home),
-                flooded,
-                packet[0] >> 4,
-            ));
-        }
-        Ok(())
-    });
+    let mut runner = TestRunner::new(Config { cases: 8000, failure_persistence: None, ..Config::default() });
+    let result =
+        runner.run(&case, |(packet, flooded, [packets, ike, held], (default_host, routed), padding)| {
+            let kind_of_frame = if packet[0] >> 4 == 4 { 0x0800 } else { 0x86dd };
+            let packet = [packet, vec![0x5a; padding]].concat();
+            let frame = |mac| ethernet_to(mac, kind_of_frame, &packet);
+            let own = frame(PORT_MAC);
+            let model = &models[usize::from(routed)];
+            let table = spread_table().with_default_host(default_host).with_routed(routed);
+            member.set_cluster(&ClusterValue { packets, ike, held, ..table });
+            let rows = CLOCKS.map(|shard| clocks.now(shard));
+            let before = alone.run(&own).reason;
+            let received = if flooded { frame(CLUSTER_MAC) } else { own.clone() };
+            let outcome = member.run(&received);
+            let arrival = if flooded { Arrival::Flooded } else { Arrival::Own };
+            let home = model.home(arrival, &packet);
+            let [packets, ike, held] = [packets, ike, held].map(shard_set);
+            let ownership = Ownership { packets, ike, held, default_host };
+            // A flooded packet to a protected prefix: only its carrier asks where it is from.
+            let elsewhere =
+                |home| matches!(home, Home::Packets(_)) && flooded && !model.keeps(&ownership, home);
+            let expected = match home {
+                Some(home) if before == Reason::DropClearInbound && elsewhere(home) => Reason::DropOtherNode,
+                _ if before.action() == FilterAction::Drop => before,
+                Some(Home::Ambiguous) if flooded => Reason::WorkerProtectFlooded,
+                Some(home) if model.keeps(&ownership, home) => before,
+                Some(_) => Reason::DropOtherNode,
+                // A gateway without a cluster reassembles these; no node of a cluster could determine
+                // their home.
+                None => Reason::DropFragmentShort,
+            };
+            prop_assert_eq!(outcome.reason, expected, "{:?}, alone {:?}", home, before);
+            let counts = [Reason::WorkerProtect, Reason::DropClearInbound].contains(&before);
+            let counting = clock_of(&packet).filter(|_| counts);
+            for (shard, earlier) in CLOCKS.into_iter().zip(rows) {
+                let counted = clocks.now(shard) - earlier;
+                prop_assert_eq!(
+                    counted,
+                    u64::from(counting == Some(shard)),
+                    "{:?}, alone {:?}",
+                    home,
+                    before
+                );
+            }
+            if outcome.reason.action() == FilterAction::Pass && home != Some(Home::Own) {
+                prop_assert_eq!(&outcome.frame, &own, "what the kernel gets is for the port's own address");
+            }
+            if let (Some(home), true) = (home, before.action() != FilterAction::Drop) {
+                met.borrow_mut().entry(kind(home)).or_default().insert((
+                    model.keeps(&ownership, home),
+                    flooded,
+                    packet[0] >> 4,
+                ));
+            }
+            Ok(())
+        });
     result.unwrap();
     // The generator has met every home, kept and not kept, by both ways and in both families.
     let counts: BTreeMap<_, _> = met.borrow().iter().map(|(kind, ways)| (*kind, ways.len())).collect();

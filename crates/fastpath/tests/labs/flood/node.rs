@@ -109,7 +109,7 @@ fn set_up(instance: &Instance, number: u8, cluster_mac: MacAddr) -> (Filter, Spe
     host::set_addresses(&vips, &BTreeSet::new()).expect("virtual addresses");
 
     let mut filter = Filter::open(instance).expect("filter");
-    filter.set_cluster(Some(&ClusterFilter { vips, key: KEY })).expect("cluster");
+    filter.set_cluster(Some(&ClusterFilter { vips, key: KEY, routed: false })).expect("cluster");
     for (index, link) in (0..).map(PortIndex).zip(&links) {
         let port = FilterPort {
             index,
