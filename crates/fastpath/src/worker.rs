@@ -34,6 +34,7 @@ mod pipeline;
 mod pool;
 mod port_changes;
 mod receive;
+mod relayed;
 mod route;
 mod sequencer;
 mod source;
@@ -58,7 +59,7 @@ pub use port_changes::{PortChange, PortChanges};
 
 use crate::error::{Error, Result};
 use crate::fib::Fib;
-use crate::frame::FramePool;
+use crate::frame::{Frame, FramePool};
 use crate::port::{BURST, FrameBurst, Port};
 use arrayvec::ArrayVec;
 use channel::Channel;
@@ -127,6 +128,12 @@ impl Outcome {
         // A frame has at most 16384 octets, so that both numbers fit.
         let (start, len) = (item.buf.start() as u16, item.buf.len() as u16);
         Self { start, len, verdict: item.verdict, inside: item.inside }
+    }
+
+    /// True if the packet in the frame was not encrypted: that puts headers before it.
+    #[inline]
+    fn is_clear(&self, frame: &Frame) -> bool {
+        self.start >= frame.start()
     }
 }
 
@@ -322,6 +329,7 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
     fn apply(&mut self, command: Command) -> Option<Garbage> {
         match &command {
             Command::AddInbound(sa) => self.delivery.expect_early(sa.spi()),
+            Command::SetRelay(relay) => relay.spis().for_each(|spi| self.delivery.expect_early(spi)),
             Command::SetShards(_) | Command::Hold(_) => self.shards_moved = true,
             Command::Note(shards, _) => self.leaving = *shards,
             Command::TakeNotes => self.leaving = ShardSet::EMPTY,
@@ -330,12 +338,13 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         self.pipeline.apply(command)
     }
 
-    /// Takes the packets that the pipeline wants to see again through it: pieces of packets, and
-    /// ICMP errors. The results are not submitted once more, so this ends.
+    /// Takes the packets that the pipeline wants to see again through it: relayed packets, pieces
+    /// of packets, and ICMP errors. The results are not submitted once more, so this ends.
     #[inline]
     fn run_again(&mut self) {
         let mut burst = FrameBurst::new();
         self.run_in_bursts(&mut burst, Delivery::take_joined);
+        self.run_in_bursts(&mut burst, Delivery::take_relayed);
         self.delivery.take_onward(&mut burst);
         self.run(&mut burst, Direction::Outbound, Source::Tunnel);
         loop {
@@ -399,10 +408,9 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         let outcomes: ArrayVec<Outcome, BURST> = items.iter().map(Outcome::of).collect();
         drop(items);
         for (mut frame, outcome) in frames.drain(..).zip(outcomes) {
-            let unmoved = frame.start() == outcome.start;
+            let clear = outcome.is_clear(&frame);
             let fits = frame.set_extent(outcome.start.into(), outcome.len.into());
             debug_assert!(fits, "the pipeline works inside the frame");
-            let clear = direction != Direction::Outbound || unmoved;
             let context = Context { source, direction, clear, inside: outcome.inside };
             self.delivery.deliver(frame, outcome.verdict, context, &self.pipeline);
         }

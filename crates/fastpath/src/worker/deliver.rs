@@ -16,10 +16,11 @@ use super::fence::Fence;
 use super::hold::{HoldQueue, NeighbourWaiter};
 use super::host::HostPort;
 use super::join::Joining;
-use super::origin::{Context, Source};
+use super::origin::{Context, KeptPacket, Source};
 use super::outbox::Outbox;
 use super::pipeline::Pipeline;
 use super::port_changes::PortChange;
+use super::relayed::RelayedPackets;
 use super::route::{Hop, Router};
 use super::split::FragmentIds;
 use super::transit::TransitQueue;
@@ -29,7 +30,7 @@ use crate::port::{BURST, FrameBurst, Port};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
-use testudo_ipsec::dataplane::Verdict;
+use testudo_ipsec::dataplane::{Ingress, Verdict};
 use testudo_wire::icmp::Sources;
 
 /// Bound on the packets that wait for their second way through the pipeline: one burst, each packet
@@ -62,6 +63,7 @@ pub(super) struct Delivery<P, H> {
     given_up: u64,
     again: VecDeque<Frame>,
     onward: FrameBurst,
+    relayed: RelayedPackets,
     ids: FragmentIds,
     answers_left: u32,
     told_too_big: bool,
@@ -103,6 +105,7 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
             given_up: 0,
             again: VecDeque::with_capacity(MAX_RESUBMITTED),
             onward: FrameBurst::new(),
+            relayed: RelayedPackets::new(),
             ids: FragmentIds::new(config.id),
             answers_left: MAX_ANSWERS_PER_TICK,
             told_too_big: false,
@@ -123,7 +126,7 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
     #[inline]
     pub(super) fn error_sources(&self, source: Source) -> &Sources {
         match source {
-            Source::Port { place, .. } => self.router.error_sources(place),
+            Source::Port { place, .. } | Source::Relayed { place, .. } => self.router.error_sources(place),
             _ => &NO_SOURCES,
         }
     }
@@ -153,6 +156,7 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
                 // the next burst.
                 Err(full) => self.discard(full.element(), WorkerDrop::Resubmitted),
             },
+            Verdict::Relayed { ingress, to_us } => self.take_from_node(frame, ingress, to_us, context),
             Verdict::Fragment { mtu } => self.resubmit_in_pieces(frame, mtu, context),
             Verdict::Behind if context.source == Source::Again => {
                 self.discard(frame, WorkerDrop::Resubmitted)
@@ -269,7 +273,9 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
         match (context.source, context.direction) {
             (Source::Again, _) => self.discard(frame, WorkerDrop::Resubmitted),
             (_, Direction::Inbound) | (Source::Tunnel | Source::TunnelJoined, _) => self.submit_again(frame),
-            (Source::Port { .. }, Direction::Outbound | Direction::Clear) => self.send_on(frame, own),
+            (Source::Port { .. } | Source::Relayed { .. }, Direction::Outbound | Direction::Clear) => {
+                self.send_on(frame, own)
+            }
             (Source::Tun | Source::TunJoined, Direction::Outbound | Direction::Clear) => {
                 self.give_to_host(frame, own)
             }
@@ -282,6 +288,24 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
             return self.discard(frame, WorkerDrop::Resubmitted);
         }
         self.again.push_back(frame);
+    }
+
+    /// Keeps a packet that another node has relayed until the burst is done.
+    #[inline]
+    fn take_from_node(&mut self, frame: Frame, ingress: Ingress, to_us: bool, context: Context) {
+        let direction = if to_us { Direction::Inbound } else { Direction::Outbound };
+        let Some(source) = context.source.relayed(ingress) else {
+            return self.discard(frame, WorkerDrop::Resubmitted);
+        };
+        if let Err(packet) = self.relayed.push(KeptPacket { frame, source, direction }) {
+            self.discard(packet.frame, WorkerDrop::Resubmitted);
+        }
+    }
+
+    /// Takes the next packet that another node has relayed.
+    #[inline]
+    pub(super) fn take_relayed(&mut self) -> Option<KeptPacket> {
+        self.relayed.take()
     }
 
     /// Takes the packets that go from one tunnel into another.

@@ -154,6 +154,7 @@ fn way(context: Context) -> u32 {
         (Direction::Outbound, Source::Port { place, flooded, .. }) => {
             (1 << 16) | (u32::from(flooded) << 8) | u32::from(place)
         }
+        (Direction::Outbound, Source::Relayed { place, .. }) => (7 << 16) | u32::from(place),
         (Direction::Outbound, Source::Tun | Source::TunJoined) => 2 << 16,
         (Direction::Outbound, Source::Tunnel | Source::TunnelJoined) => 3 << 16,
         (Direction::Outbound, Source::Again) => 4 << 16,

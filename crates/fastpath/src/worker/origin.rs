@@ -15,6 +15,8 @@ pub(super) enum Source {
     Tun,
     /// From the kernel, in fragments that were reassembled.
     TunJoined,
+    /// From another node, which has relayed it as it had come there: by the port at this place.
+    Relayed { place: u8, ingress: Ingress },
     /// From one tunnel, on its way into another.
     Tunnel,
     /// From one tunnel into another, in fragments that were reassembled.
@@ -32,6 +34,7 @@ impl Source {
             Self::Port { flooded: false, joined: true, .. } => Ingress::PortJoined,
             Self::Port { flooded: true, joined: false, .. } => Ingress::Flooded,
             Self::Port { flooded: true, joined: true, .. } => Ingress::FloodedJoined,
+            Self::Relayed { ingress, .. } => ingress,
             Self::Tun | Self::Tunnel => Ingress::Host,
             Self::TunJoined | Self::TunnelJoined => Ingress::HostJoined,
             Self::Again => Ingress::Piece,
@@ -42,9 +45,19 @@ impl Source {
     pub(super) fn joined(self) -> Self {
         match self {
             Self::Port { place, flooded, .. } => Self::Port { place, flooded, joined: true },
+            Self::Relayed { place, .. } => Self::Relayed { place, ingress: Ingress::RelayedJoined },
             Self::Tun | Self::TunJoined => Self::TunJoined,
             Self::Tunnel | Self::TunnelJoined => Self::TunnelJoined,
             Self::Again => Self::Again,
+        }
+    }
+
+    /// The source of a packet that was inside one from this source. `None` unless that came by a
+    /// port.
+    pub(super) fn relayed(self, ingress: Ingress) -> Option<Self> {
+        match self {
+            Self::Port { place, .. } => Some(Self::Relayed { place, ingress }),
+            _ => None,
         }
     }
 

@@ -270,7 +270,7 @@ pub(super) fn work<P: Port, H: HostPort, D: Pipeline>(
             Direction::Clear => clear.next(),
         };
         let Some(outcome) = outcome else { continue };
-        context.clear = context.direction != Direction::Outbound || frame.start() == outcome.start;
+        context.clear = outcome.is_clear(frame);
         context.inside = outcome.inside;
         *verdict = outcome.verdict;
         let fits = frame.set_extent(outcome.start.into(), outcome.len.into());

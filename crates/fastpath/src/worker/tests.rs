@@ -14,6 +14,7 @@ mod inner_route;
 mod joining;
 mod pool;
 mod queues;
+mod relayed;
 mod replay;
 mod slow_path;
 mod stealing;
