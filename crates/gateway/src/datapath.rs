@@ -18,6 +18,7 @@ mod opened;
 mod outer_mtus;
 mod plan;
 mod ports;
+mod relay;
 mod reopen;
 mod sas;
 mod shut;
@@ -385,7 +386,7 @@ impl DataPath {
         self.followed = guarded.is_ok().then(|| fib.generation());
         self.fib = Arc::clone(&fib);
         self.mtus.routes_changed();
-        self.mtus.follow(&self.fib, &self.sas);
+        self.follow_mtus();
         // The port that can send the largest packets decides.
         if let Some(largest) = self.guard.largest() {
             self.tun.set_mtu(start::tun_mtu(&self.fib).min(largest));
@@ -423,7 +424,7 @@ impl DataPath {
     pub(crate) fn housekeeping(&mut self) -> Result<()> {
         self.workers.check()?;
         self.flush();
-        self.mtus.follow(&self.fib, &self.sas);
+        self.follow_mtus();
         self.mtus.expire(&self.fib, &self.sas);
         self.guard.check_ports(&self.fib);
         self.check_attached();
@@ -431,6 +432,12 @@ impl DataPath {
             self.reassert_routes();
         }
         Ok(())
+    }
+
+    /// Brings the path MTUs of all SAs up to date, if that is due.
+    fn follow_mtus(&mut self) {
+        let relays = self.cluster.as_ref().map(|cluster| &cluster.relays);
+        self.mtus.follow(&self.fib, &self.sas, relays);
     }
 
     /// Restores routes that were removed by others.

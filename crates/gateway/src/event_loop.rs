@@ -167,6 +167,7 @@ impl Loop {
             ports: config.ports.iter().map(|port| port.interface.as_str()).collect(),
             key: member.hash_key(),
             nodes: settings.nodes.len() as u64,
+            routed: false,
         });
         let data = DataPath::start(config, &assignment, plan.as_ref())?;
         for (n, fd) in sockets.fds().enumerate() {

@@ -2,6 +2,7 @@
 //! sender ID, and until when.
 
 use super::DataPath;
+use super::relay::Relays;
 use super::spread::NodeClocks;
 use crate::clock::on_boottime;
 use crate::error::{Error, Result};
@@ -41,6 +42,8 @@ pub(crate) struct ClusterPlan<'a> {
     pub(crate) key: SipKey,
     /// How many nodes there are.
     pub(crate) nodes: u64,
+    /// Routers bring each packet to one node.
+    pub(crate) routed: bool,
 }
 
 /// The state of a node's data path.
@@ -50,6 +53,9 @@ pub(super) struct Clustered {
     pub(super) clocks: Arc<NodeClocks>,
     /// How many nodes there are.
     pub(super) nodes: u64,
+    /// Routers bring each packet to one node.
+    routed: bool,
+    pub(super) relays: Relays,
     /// Shards that were given up, until the workers are done with their packets.
     flushing: VecDeque<ShardSet>,
     /// What former owners have worked on, of shards that have come lately.
@@ -71,7 +77,7 @@ impl ClusterPlan<'_> {
     /// Has the filter take none of the packets that all nodes see, then adds the VIPs to the host,
     /// silently.
     pub(super) fn begin(&self, filter: &mut Filter, former: &BTreeSet<IpAddr>) -> Result<Clustered> {
-        let shown = ClusterFilter { vips: self.vips.clone(), key: self.key.words() };
+        let shown = ClusterFilter { vips: self.vips.clone(), key: self.key.words(), routed: self.routed };
         filter.set_cluster(Some(&shown))?;
         // A missing interface is made silent when it comes.
         for port in self.ports.iter().filter(|port| is_there(port)) {
@@ -83,6 +89,8 @@ impl ClusterPlan<'_> {
             vips: self.vips.clone(),
             clocks: Arc::new(NodeClocks::new(filter.clocks()?)),
             nodes: self.nodes,
+            routed: self.routed,
+            relays: Relays::new(),
             flushing: VecDeque::new(),
             handled: Vec::new(),
             fence_wanted: None,
@@ -125,10 +133,18 @@ impl DataPath {
         }
     }
 
+    /// True if no packet reaches two nodes.
+    fn is_routed(&self) -> bool {
+        self.cluster.as_ref().is_some_and(|cluster| cluster.routed)
+    }
+
     /// Has workers note the clear packets of these shards, which are about to go to another node.
+    /// The next owner drops what was noted. If it has none of these packets, what looks like one is
+    /// another packet: nothing is noted.
     pub(crate) fn note(&mut self, shards: ShardSet) {
         let blank = Note { shard: Shard(0), digest: 0 };
-        self.send(Command::Note(shards, vec![blank; MAX_NOTES].into_boxed_slice()));
+        let room = if self.is_routed() { 0 } else { MAX_NOTES };
+        self.send(Command::Note(shards, vec![blank; room].into_boxed_slice()));
     }
 
     /// Shards come here: sets what their former owners have worked on, so that it is not worked on

@@ -123,6 +123,8 @@ impl DataPath {
             ("in_received", pipelines(|pipeline| pipeline.inbound.received)),
             ("in_forwarded", pipelines(|pipeline| pipeline.inbound.forwarded)),
             ("in_to_host", pipelines(|pipeline| pipeline.inbound.to_host)),
+            ("relayed", pipelines(|pipeline| pipeline.outbound.relayed + pipeline.inbound.relayed)),
+            ("relayed_in", pipelines(|pipeline| pipeline.inbound.relayed_in)),
             ("icmp_sent", workers(|worker| worker.generated)),
             ("icmp_suppressed", pipelines(|pipeline| pipeline.icmp_suppressed)),
             ("mss_clamped", pipelines(|pipeline| pipeline.mss_clamped)),

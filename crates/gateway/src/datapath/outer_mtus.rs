@@ -1,6 +1,7 @@
 //! How large a packet the path to a peer takes.
 
 use super::MIN_REST_FACTOR;
+use super::relay::Relays;
 use super::sas::Sas;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -49,12 +50,16 @@ impl OuterMtus {
 
     /// Brings the SAs' path MTUs up to date, not too often: routes may change all the time, and
     /// there may be very many SAs.
-    pub(super) fn follow(&mut self, fib: &Fib, sas: &Sas) {
+    pub(super) fn follow(&mut self, fib: &Fib, sas: &Sas, relays: Option<&Relays>) {
         let begun = Instant::now();
         if self.due && self.next <= begun {
             self.due = false;
             let now = boottime();
-            sas.set_path_mtus(|remote| path_mtu(fib, &self.learned, now, remote));
+            let of = |remote| path_mtu(fib, &self.learned, now, remote);
+            sas.set_path_mtus(of);
+            if let Some(relays) = relays {
+                relays.set_path_mtus(of);
+            }
             self.next = Instant::now() + begun.elapsed() * MIN_REST_FACTOR;
         }
     }
