@@ -11,6 +11,7 @@ mod dpdk;
 pub(super) mod gateway;
 pub(super) mod node;
 mod picture;
+mod relay;
 pub(super) mod rig;
 mod secgw;
 mod suite;
@@ -68,6 +69,10 @@ pub(crate) struct EspArgs {
     /// CPU to run on [default: the last one allowed].
     #[arg(long)]
     cpu: Option<usize>,
+    /// Measure instead what a packet costs at the nodes of a cluster that relay it and carry it,
+    /// beside a packet that has reached the right node.
+    #[arg(long, conflicts_with_all = ["svg", "secgw"])]
+    relayed: bool,
     /// DPDK's example gateway, for comparison; scripts/build-secgw.sh builds it.
     #[arg(long, value_name = "PROGRAM", default_value = "target/secgw/ipsec-secgw")]
     secgw: PathBuf,
@@ -81,6 +86,9 @@ pub(super) fn positive(text: &str) -> Result<f64, TimeError> {
 pub(crate) fn run(args: &EspArgs, progress: &Progress) -> Result<(), BenchError> {
     let library = args.library.unwrap_or_else(Library::detect);
     library.available()?;
+    if args.relayed {
+        return relay::run(args, library, progress);
+    }
     let mut rows: Vec<Row> = Vec::new();
     let cpu = pin(args.cpu)?;
     let report = Report::new("esp", Machine::here(library, Some(cpu)));

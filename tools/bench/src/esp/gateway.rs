@@ -4,12 +4,12 @@ use super::{Suite, traffic};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use testudo_base::lane::Spread;
-use testudo_base::shard::ShardSet;
+use testudo_base::shard::{SHARDS, ShardSet};
 use testudo_base::siphash::SipKey;
 use testudo_base::spi::{SenderId, Shard, Spi};
 use testudo_crypto::Library;
 use testudo_ipsec::Error;
-use testudo_ipsec::dataplane::{Command, Config, Dataplane, LocalAddrs, PolicyBlock};
+use testudo_ipsec::dataplane::{Command, Config, Dataplane, LocalAddrs, PolicyBlock, Relay, RelayParams};
 use testudo_ipsec::number::{RowClock, SequenceBlock, Stripe, Stripes, WorkerId};
 use testudo_ipsec::sa::{ChildSaParams, Encapsulation, HeaderCopy, InboundSa, KeyMaterial, Mode, OutboundSa};
 use testudo_ipsec::sad::SlotBlock;
@@ -28,6 +28,12 @@ const GRANTED: u64 = 1 << 40;
 const STRIPE: Stripe = Stripe { first_row: 0, rows: GRANTED, start: 1, classes: 3, class: 1 };
 /// The key by which a member finds the home of packets without an SA; here all have one.
 const HOMES: [u8; 16] = [7; 16];
+
+/// Numbers of the node that relays, and of the one that carries the tunnel.
+const FIRST: u8 = 1;
+const CARRIER: u8 = 2;
+/// MTU of the links of relaying nodes: a relayed packet is not fragmented.
+const RELAY_MTU: u16 = 9000;
 
 /// A row clock that is never ahead of the node: it takes each row after the other.
 #[derive(Debug)]
@@ -155,6 +161,44 @@ pub(crate) fn dataplane(
         commands.into_iter().for_each(|command| drop(dataplane.apply(command)));
     }
     Ok(dataplane)
+}
+
+/// The data plane of the near gateway as one of two nodes that relay packets to each other, and its
+/// neighbour on the link to the other gateway. It carries the tunnel, or relays to the node that
+/// does.
+pub(crate) fn relaying(
+    library: Library,
+    suite: Suite,
+    carries: bool,
+) -> Result<(Dataplane, Ipv4Addr), Error> {
+    let near = Side::Near;
+    let mut dataplane = worker_of(0, &tunnel(near, library, suite, Membership::Home, RELAY_MTU)?);
+    let (number, other) = if carries { (CARRIER, FIRST) } else { (FIRST, CARRIER) };
+    let address = |node: u8| Ipv4Addr::new(10, 255, 0, node);
+    let key = |sender: u8| KeyMaterial(vec![sender; RelayParams::KEY_LEN]);
+    let spi = |sender: u8| Spi::of_relay(0, sender).unwrap_or(*Spi::RELAY.start());
+    let params = RelayParams {
+        local: address(number).into(),
+        remote: address(other).into(),
+        spi_in: spi(other),
+        spi_out: spi(number),
+        key_in: key(other),
+        key_out: key(number),
+    };
+    let (inbound, outbound) = params.build(RELAY_MTU, library)?;
+    let mut relay = Relay::default();
+    relay.set_carriers([Some(CARRIER); SHARDS]);
+    assert!(relay.accept(Arc::new(inbound)) && relay.send_by(other, Arc::new(outbound)));
+    let own: LocalAddrs = [near.address(), address(number)].map(IpAddr::V4).into_iter().collect();
+    let shards = if carries { [near.spi().shard()].into_iter().collect() } else { ShardSet::EMPTY };
+    for command in [
+        Command::SetLocalAddrs(Arc::new(own)),
+        Command::SetShards(shards),
+        Command::SetRelay(Arc::new(relay)),
+    ] {
+        drop(dataplane.apply(command));
+    }
+    Ok((dataplane, if carries { near.other().address() } else { address(other) }))
 }
 
 /// The data plane of a worker that has processed these commands.

@@ -103,13 +103,21 @@ impl Node {
     ) -> Result<Self, SetupError> {
         let mtu = if is_jumbo { JUMBO } else { MTU };
         let pipeline = dataplane(side, library, suite, membership, mtu)?;
-        let Self { worker, now } = Self::with_mtu(fib(side, mtu), pipeline, mtu, DEPTH)?;
-        if !membership.is_member() {
-            return Ok(Self { worker, now });
-        }
+        let node = Self::with_mtu(fib(side, mtu), pipeline, mtu, DEPTH)?;
+        Ok(if membership.is_member() { node.behind_a_fence() } else { node })
+    }
+
+    /// A node of a cluster, with this neighbour on the link to the other gateway and links that take
+    /// relayed packets whole.
+    pub(crate) fn relaying(pipeline: Dataplane, neighbour: Ipv4Addr) -> Result<Self, SetupError> {
+        let fib = routes_of(JUMBO, [Link::Lan.neighbour(Side::Near), neighbour], &[]).build();
+        Ok(Self::with_mtu(fib, pipeline, JUMBO, DEPTH)?.behind_a_fence())
+    }
+
+    fn behind_a_fence(self) -> Self {
         let fence = Fence::shut();
         fence.extend(boottime() + OPEN);
-        Ok(Self { worker: worker.behind(Arc::new(fence)), now })
+        Self { worker: self.worker.behind(Arc::new(fence)), ..self }
     }
 
     /// A gateway with these routes and tunnels.
