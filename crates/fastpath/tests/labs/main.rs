@@ -10,6 +10,7 @@ mod hosts;
 mod netlink_follow;
 mod netlink_guard;
 mod port_lost;
+mod routed;
 mod sa_changes;
 mod support;
 mod tun;

@@ -7,6 +7,7 @@ pub mod gateway;
 pub mod namespace;
 pub mod port;
 pub mod redirect;
+pub mod routed;
 pub mod tunnel;
 
 use std::io;

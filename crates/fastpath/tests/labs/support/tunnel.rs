@@ -159,7 +159,7 @@ fn fib(ports: &[XdpPort], params: &ChildSaParams, [host, peer]: [MacAddr; 2]) ->
 const LEFT: Spi = Spi(0xa100_0401);
 const RIGHT: Spi = Spi(0xb200_0802);
 
-fn params() -> ChildSaParams {
+pub(super) fn params() -> ChildSaParams {
     let outer = |host: u8| SocketAddr::new(IpAddr::from([192, 0, 2, host]), 0);
     ChildSaParams {
         spi_in: LEFT,
@@ -183,7 +183,7 @@ pub(super) fn net(start: &str, end: &str) -> TrafficSelector {
     TrafficSelector::all(AddrRange::new(start.parse().unwrap(), end.parse().unwrap()).unwrap())
 }
 
-fn dataplane(params: &ChildSaParams) -> Dataplane {
+pub(super) fn dataplane(params: &ChildSaParams) -> Dataplane {
     const POLICY: PolicyId = PolicyId(0);
     let sender = SenderId(u16::from(params.spi_in == RIGHT) + 1);
     let mut plane = Dataplane::new(&Config::new(WorkerId::new(0).unwrap(), sender, 0x5eed));
