@@ -32,7 +32,11 @@ pub(super) fn after_authentication(verdict: Verdict) -> bool {
                 | EcnNotCapable
                 | TtlExceeded
         ),
-        Verdict::Pending | Verdict::ForwardInPieces { .. } | Verdict::Fragment { .. } | Verdict::Behind => {
+        Verdict::Pending
+        | Verdict::ForwardInPieces { .. }
+        | Verdict::Fragment { .. }
+        | Verdict::Behind
+        | Verdict::Relayed { .. } => {
             panic!("{verdict:?} makes no sense here")
         }
     }

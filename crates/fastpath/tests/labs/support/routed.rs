@@ -161,7 +161,7 @@ impl Gateway {
                 let config = XdpConfig {
                     rx_ring: RING,
                     tx_ring: RING,
-                    ..XdpConfig::new(PortIndex(place as u16), *name)
+                    ..XdpConfig::new(PortIndex(place as u16), name)
                 };
                 let port = XdpPort::open(&config, pool.memory()).unwrap();
                 let redirect =
