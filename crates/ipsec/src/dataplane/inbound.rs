@@ -16,17 +16,17 @@ use super::burst::{BURST, Item, Verdict};
 use super::counters::DirectionCounters;
 use super::reply::Replier;
 use super::shards::is_carried;
-use super::transit::Transit;
 use super::turn::Turn;
-use super::{Dataplane, LocalAddrs, Relay, fence};
+use super::{Dataplane, LocalAddrs, fence};
 use crate::demux::{self, Form, FoundEsp, OuterKind};
 use crate::drops::DropReason;
 use crate::sa::{Encapsulation, InboundSa, SaKey};
 use crate::sad::Sad;
 use arrayvec::ArrayVec;
 use receive::Receiver;
+use relay::Neighbours;
 use testudo_base::shard::ShardSet;
-use testudo_base::spi::{Shard, Spi};
+use testudo_base::spi::Spi;
 use testudo_crypto::{Aad, AeadKey, IV_LEN, OpenJob, TAG_LEN, open_burst};
 use testudo_wire::esp;
 use testudo_wire::icmp::Sources;
@@ -110,17 +110,15 @@ impl Dataplane {
         mut turn: Option<&mut dyn Turn>,
     ) {
         let counters = &*self.counters;
-        let mut admission = Admission {
-            sad: &self.sad,
-            shards: &self.shards,
+        let mut neighbours = Neighbours {
             transit: &self.transit,
             relay: self.relay.as_deref(),
             counters: &counters.inbound,
             foreign: Burst::new(),
             any_relayed: false,
         };
-        let mut plans = admission.admit(burst, arrived);
-        let Admission { foreign, any_relayed, .. } = admission;
+        let mut plans = admit(burst, arrived, &self.sad, &self.shards, &mut neighbours);
+        let Neighbours { foreign, any_relayed, .. } = neighbours;
         if pass.any_ah || self.spd.has_around() {
             let known = bundle::BundleContext {
                 sad: &self.sad,
@@ -253,105 +251,59 @@ fn next_of_train(packet: &[u8], like: &Likeness, before: &FoundEsp) -> Option<Fo
     demux::next_of_train(packet, like.accepts(packet)?, before)
 }
 
-/// Finds the SAs of packets.
-struct Admission<'s, 'd> {
+/// Finds the SA of each packet that is carried here, and checks its replay window. The packets of a
+/// spread SA are carried by their lanes.
+fn admit<'s>(
+    burst: &mut [Item<'_>],
+    arrived: &'s [(u8, FoundEsp)],
     sad: &'s Sad,
-    shards: &'d ShardSet,
-    transit: &'d Transit,
-    /// Set if packets of other nodes are relayed.
-    relay: Option<&'s Relay>,
-    counters: &'d DirectionCounters,
-    /// Packets to be relayed, and their shards.
-    foreign: Burst<(u8, Shard)>,
-    /// True if some packets have come by relay SAs.
-    any_relayed: bool,
-}
-
-impl<'s> Admission<'s, '_> {
-    /// Finds the SA of each packet that is carried here, and checks its replay window. The packets
-    /// of a spread SA are carried by their lanes.
-    #[inline]
-    fn admit(&mut self, burst: &mut [Item<'_>], arrived: &'s [(u8, FoundEsp)]) -> Burst<InboundPlan<'s>> {
-        fetch(arrived, self.sad);
-        let mut plans = Burst::new();
-        let mut last: Option<(Spi, Option<&InboundSa>, bool)> = None;
-        for (at, arrived) in arrived {
-            let spi = Spi(arrived.spi);
-            let (_, sa, here) = *match &mut last {
-                Some(known) if known.0 == spi => known,
-                other => other.insert(self.look_up(spi)),
-            };
-            // Whatever the SA sends, in UDP or not, it accepts both at any time (RFC 7296 §2.23).
-            let checked = sa.map(|sa| (sa, sa.window.check(arrived.sequence)));
-            if let Some((sa, Ok(sequence))) = checked
-                && here
-            {
+    shards: &ShardSet,
+    neighbours: &mut Neighbours<'s, '_>,
+) -> Burst<InboundPlan<'s>> {
+    fetch(arrived, sad);
+    let mut plans = Burst::new();
+    let mut last: Option<(Spi, Option<&InboundSa>, bool)> = None;
+    for (at, arrived) in arrived {
+        let spi = Spi(arrived.spi);
+        let look = || {
+            let sa = sad.get(spi);
+            // Of a spread SA, each packet is asked below.
+            (spi, sa, is_carried(spi.shard(), shards) && sa.is_none_or(|sa| sa.lanes().is_none()))
+        };
+        let (_, sa, here) = *match &mut last {
+            Some(known) if known.0 == spi => known,
+            other => other.insert(look()),
+        };
+        // Whatever the SA sends, in UDP or not, it accepts both at any time (RFC 7296 §2.23).
+        let checked = sa.map(|sa| (sa, sa.window.check(arrived.sequence)));
+        if let Some((sa, Ok(sequence))) = checked
+            && here
+        {
+            plans.push(InboundPlan { sa, arrived, sequence, at: *at, verdict: Ok(()), is_newest: false });
+            continue;
+        }
+        let (checked, here) = match checked {
+            None => neighbours.look_up(spi, arrived.sequence, here),
+            known => (known, here),
+        };
+        let (shard, here) = match sa.and_then(|sa| sa.lane(arrived.sequence)) {
+            Some(lane) => (lane, is_carried(lane, shards)),
+            None => (spi.shard(), here),
+        };
+        let Some(item) = burst.get_mut(usize::from(*at)) else { continue };
+        match checked.map(|(sa, checked)| (sa, checked.and_then(|number| sa.check_lane(shard, number)))) {
+            _ if !here => neighbours.leave(item, *at, shard),
+            Some((sa, Ok(sequence))) => {
                 plans.push(InboundPlan { sa, arrived, sequence, at: *at, verdict: Ok(()), is_newest: false });
-                continue;
             }
-            let (shard, here) = match sa.and_then(|sa| sa.lane(arrived.sequence)) {
-                Some(lane) => (lane, is_carried(lane, self.shards)),
-                None => (spi.shard(), here),
-            };
-            let Some(item) = burst.get_mut(usize::from(*at)) else { continue };
-            match checked.map(|(sa, checked)| (sa, checked.and_then(|number| sa.check_lane(shard, number)))) {
-                _ if !here => self.leave(item, *at, shard),
-                Some((sa, Ok(sequence))) => {
-                    plans.push(InboundPlan {
-                        sa,
-                        arrived,
-                        sequence,
-                        at: *at,
-                        verdict: Ok(()),
-                        is_newest: false,
-                    });
-                }
-                Some((sa, Err(reason))) => {
-                    sa.counters.add_drop(reason);
-                    item.refuse(reason, self.counters);
-                }
-                None => put_off(item, spi, self.counters),
+            Some((sa, Err(reason))) => {
+                sa.counters.add_drop(reason);
+                item.refuse(reason, neighbours.counters);
             }
-        }
-        plans
-    }
-
-    /// The SA with this SPI, and whether this node carries it.
-    #[inline(always)]
-    fn look_up(&mut self, spi: Spi) -> (Spi, Option<&'s InboundSa>, bool) {
-        let here = is_carried(spi.shard(), self.shards);
-        match self.sad.get(spi) {
-            // Of a spread SA, each packet is asked later.
-            Some(sa) => (spi, Some(sa), here && sa.lanes().is_none()),
-            None => self.look_up_relay(spi, here),
+            None => put_off(item, spi, neighbours.counters),
         }
     }
-
-    /// No Child SA has this SPI. Relay SAs belong to no shard.
-    #[cold]
-    fn look_up_relay(&mut self, spi: Spi, here: bool) -> (Spi, Option<&'s InboundSa>, bool) {
-        match self.relay {
-            Some(relay) if Spi::RELAY.contains(&spi) => {
-                self.any_relayed = true;
-                (spi, relay.inbound(spi), true)
-            }
-            _ => (spi, None, here),
-        }
-    }
-
-    /// Has a packet that another node carries wait until its shard comes, relays it, or drops it
-    /// because the other node has it too.
-    #[inline(never)]
-    fn leave(&mut self, item: &mut Item<'_>, at: u8, shard: Shard) {
-        if self.transit.holds(shard) {
-            self.counters.to_wait.add(1);
-            item.verdict = Verdict::Held;
-        } else if self.relay.is_some() {
-            self.foreign.push((at, shard));
-        } else {
-            item.refuse(DropReason::OtherNode, self.counters);
-        }
-    }
+    plans
 }
 
 /// Prefetches the SAs of a burst, if there are several.

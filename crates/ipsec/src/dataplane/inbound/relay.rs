@@ -1,13 +1,60 @@
-//! Packets that another node has relayed here.
+//! Packets that another node has relayed here, and those that this node has to relay.
 
 use super::receive::{Receiver, settle, text_of};
 use super::{Burst, InboundPlan};
 use crate::dataplane::burst::{Item, Verdict};
-use crate::dataplane::relay;
+use crate::dataplane::counters::DirectionCounters;
+use crate::dataplane::relay::{self, Relay};
+use crate::dataplane::transit::Transit;
 use crate::demux::{self, FoundEsp, OuterKind};
 use crate::drops::DropReason;
 use crate::inner::Inner;
 use crate::packet_selector::Direction;
+use crate::sa::InboundSa;
+use testudo_base::spi::{Shard, Spi};
+
+/// An SA, and what its window says of a packet's number.
+pub(super) type Checked<'s> = (&'s InboundSa, Result<u64, DropReason>);
+
+/// What other nodes have to do with a burst.
+pub(super) struct Neighbours<'s, 'd> {
+    pub(super) transit: &'d Transit,
+    /// Set if packets of other nodes are relayed.
+    pub(super) relay: Option<&'s Relay>,
+    pub(super) counters: &'d DirectionCounters,
+    /// Packets to be relayed, and their shards.
+    pub(super) foreign: Burst<(u8, Shard)>,
+    /// True if some packets have come by relay SAs.
+    pub(super) any_relayed: bool,
+}
+
+impl<'s> Neighbours<'s, '_> {
+    /// Looks for an SPI that no Child SA has, and checks the number. Relay SAs belong to no shard; of
+    /// all others `here` tells whether this node carries them.
+    pub(super) fn look_up(&mut self, spi: Spi, number: u32, here: bool) -> (Option<Checked<'s>>, bool) {
+        match self.relay {
+            Some(relay) if Spi::RELAY.contains(&spi) => {
+                self.any_relayed = true;
+                (relay.inbound(spi).map(|sa| (sa, sa.window.check(number))), true)
+            }
+            _ => (None, here),
+        }
+    }
+
+    /// Has a packet that another node carries wait until its shard comes, relays it, or drops it
+    /// because the other node has it too.
+    #[inline(never)]
+    pub(super) fn leave(&mut self, item: &mut Item<'_>, at: u8, shard: Shard) {
+        if self.transit.holds(shard) {
+            self.counters.to_wait.add(1);
+            item.verdict = Verdict::Held;
+        } else if self.relay.is_some() {
+            self.foreign.push((at, shard));
+        } else {
+            item.refuse(DropReason::OtherNode, self.counters);
+        }
+    }
+}
 
 impl Receiver<'_> {
     /// Takes the relayed packets out of their SAs, and out of the plans. They come back, to take
