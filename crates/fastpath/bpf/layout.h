@@ -110,9 +110,9 @@ struct port {
 #define CLUSTER_ROUTED 8
 
 /*
- * What a node keeps of the packets that all nodes get; with CLUSTER_ROUTED, it keeps all. Written as a whole; a packet depends on one
- * bit of each set, so it meets the old table or the new one, in whatever order the octets are
- * written.
+ * What a node keeps of the packets that all nodes get; with CLUSTER_ROUTED, it keeps all. Written
+ * as a whole; a packet depends on one bit of each set, so it meets the old table or the new one, in
+ * whatever order the octets are written.
  */
 struct cluster {
 	__u64 packets[4]; /* shards whose packets it carries, shard 0 first */
