@@ -25,6 +25,8 @@ pub(super) struct Numbering {
     next: Arc<AtomicU32>,
     /// Packets from outside have an SA that it has not heard of.
     knows_nothing: bool,
+    /// Packets from outside have been relayed by another node.
+    unwraps: bool,
     /// Packets from outside are too large.
     pub(super) splits: bool,
     passed_on: u64,
@@ -65,7 +67,11 @@ impl Pipeline for Numbering {
 
     fn inbound(&mut self, burst: &mut [Item<'_>]) {
         self.number(burst);
-        let verdict = if self.knows_nothing { Verdict::Early(Spi(0x1234)) } else { Verdict::Forward };
+        let verdict = match (self.knows_nothing, self.unwraps) {
+            (true, _) => Verdict::Early(Spi(0x1234)),
+            (false, true) => Verdict::Relayed { ingress: Ingress::Relayed, to_us: false },
+            (false, false) => Verdict::Forward,
+        };
         burst.iter_mut().for_each(|item| item.verdict = verdict);
     }
 
@@ -252,6 +258,38 @@ fn packets_unknown_to_a_helper_go_to_the_owner() {
     assert_eq!(helper.pipeline().passed_on, u64::from(count));
     let totals = owner.counters().totals();
     assert!(totals.is_balanced() && totals.held == 0, "{totals:?}");
+    assert_eq!((owner.close(), helper.close()), (0, 0));
+}
+
+/// Bursts that a helper has opened come out of their relay SAs at the owner, in their order.
+#[test]
+fn relayed_packets_that_a_helper_has_opened_keep_their_order() {
+    let pool = numbered(2);
+    let mut owner = member(0, vec![deep(0), deep(1)], &pool);
+    let mut helper = member(1, Vec::new(), &pool);
+    for pipeline in [owner.pipeline_mut(), helper.pipeline_mut()] {
+        pipeline.unwraps = true;
+    }
+    helper.turn(1);
+    let count = 3 * BURST as u32;
+    for number in 0..count {
+        let mut packet = ipv4(CLIENT, PEER, OCTETS, false);
+        packet[NUMBER..][..4].copy_from_slice(&number.to_be_bytes());
+        let frame = stamped(owner.pool_mut(), &packet, Class::Esp as u8);
+        owner.port_mut(WAN).unwrap().deliver(frame).unwrap();
+    }
+    owner.receive(WAN);
+    owner.receive(WAN);
+    assert!(owner.has_tasks() && helper.steal());
+    (0..3).for_each(|_| {
+        owner.turn(1);
+    });
+    let mut numbers = Vec::new();
+    drain(&mut owner, &mut numbers);
+    assert!(numbers.iter().map(|(number, _)| *number).eq(0..count), "{numbers:?}");
+    assert!(numbers.is_sorted_by_key(|(_, sequence)| *sequence));
+    let totals = owner.counters().totals();
+    assert!(totals.is_balanced() && totals.away == 0, "{totals:?}");
     assert_eq!((owner.close(), helper.close()), (0, 0));
 }
 
