@@ -131,7 +131,9 @@ impl DataPath {
     }
 
     /// Sets which node carries the packets of each shard. Those of this node's own shards are not
-    /// relayed, whatever it says.
+    /// relayed, whatever it says. So the next carrier of a shard can be set before
+    /// [`DataPath::set_shards`] gives the shard up: in the other order a few packets would be
+    /// dropped in between.
     pub(crate) fn set_carriers(&mut self, carriers: &[Option<NodeId>; SHARDS]) {
         let Some(cluster) = &mut self.cluster else { return };
         cluster.relays.carriers = carriers.map(|node| node.map(NodeId::get));
