@@ -31,6 +31,7 @@ mod links;
 mod outbox;
 mod output;
 mod queue;
+mod relays;
 mod status;
 #[cfg(test)]
 mod tests;
@@ -40,15 +41,17 @@ mod vitals;
 
 #[cfg(feature = "corosync")]
 pub(crate) use config::is_most;
-pub use config::{ClusterKey, GroupConfig, NoQuorum, QuorumRule, SuspicionConfig};
+pub use config::{ClusterKey, GroupConfig, Ingress, NoQuorum, QuorumRule, SuspicionConfig};
 pub use durable::{Begun, Durable};
 pub use outbox::Ticket;
 pub use output::{GroupOutput, ViewStart};
+pub use relays::RelayKeys;
 pub use status::{Counters, GroupStatus, PeerStatus, Phase};
 pub use views::stability::Position;
 
 use self::core::Core;
 use crate::engine::{EngineEvent, RingId};
+use crate::node::NodeId;
 use datagram::{Body, Sender};
 use fence::Fence;
 use frame::Frame;
@@ -77,6 +80,9 @@ pub struct Group {
 }
 
 impl Group {
+    /// The most octets of [`Self::relay`]: they fit a UDP datagram with what is added to them.
+    pub const MAX_RELAYED_OCTETS: usize = datagram::MAX_RELAYED_OCTETS;
+
     /// A node begins. `durable`: what it has written to its disk.
     pub fn new(config: GroupConfig, durable: Durable, entropy: Box<dyn Entropy + Send>, now: Time) -> Self {
         Self {
@@ -127,6 +133,7 @@ impl Group {
                     running.bulk.send_asked(&mut self.queue, now, of);
                 }
             }
+            Some((sender, Body::Relayed(octets))) => self.relayed(sender, octets),
             None => {}
         }
         self.settle();
@@ -188,6 +195,16 @@ impl Group {
     /// True if updates of [`Self::publish_bulk`] go beside the engine.
     pub fn sends_bulk_directly(&self) -> bool {
         self.views.running().is_some_and(|running| running.bulk.takes(0))
+    }
+
+    /// Sends something to another member at once, beside the engine. It may be lost. False, and
+    /// nothing is sent, if it is longer than [`Self::MAX_RELAYED_OCTETS`].
+    pub fn relay(&mut self, to: &[NodeId], octets: Vec<u8>) -> bool {
+        let fits = octets.len() <= Self::MAX_RELAYED_OCTETS;
+        if fits {
+            self.core.send(to, self.vitals.links.up().take(1), &Body::Relayed(octets));
+        }
+        fits
     }
 
     /// The host's turn ends: the open batch goes out, and what was delivered is acknowledged.
@@ -272,6 +289,16 @@ impl Group {
     pub fn poll_output(&mut self) -> Option<GroupOutput> {
         let next = self.core.outputs.pop_front();
         next.or_else(|| self.queue.pop().map(GroupOutput::Multicast))
+    }
+
+    /// A member has sent something beside the engine. Of a node that is not in the view, or of its
+    /// former life, it does not count.
+    fn relayed(&mut self, sender: Sender, octets: Vec<u8>) {
+        let is_member = |running: &views::running::Running| running.knows(sender.node, sender.boot);
+        match self.views.running().is_some_and(is_member) {
+            true => self.core.outputs.push_back(GroupOutput::Relayed { from: sender.node, octets }),
+            false => self.core.counters.unproven += 1,
+        }
     }
 
     /// A heartbeat has come.

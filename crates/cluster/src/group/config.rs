@@ -63,6 +63,26 @@ impl QuorumRule {
     }
 }
 
+/// How packets from outside come to the nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Ingress {
+    /// Switches give every packet to every node.
+    #[default]
+    Flood,
+    /// Routers give each packet to one node. If another node carries it, that node relays it.
+    Routed,
+}
+
+impl Ingress {
+    /// Its name in testudo.toml.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Flood => "flood",
+            Self::Routed => "routed",
+        }
+    }
+}
+
 /// True if those that vote are more than half of all, or half of them with the first.
 pub(crate) fn is_most<T: Copy>(all: impl Iterator<Item = T>, votes: impl Fn(T) -> bool) -> bool {
     let votes: Vec<bool> = all.map(votes).collect();
@@ -110,6 +130,8 @@ pub struct GroupConfig {
     pub no_quorum: NoQuorum,
     /// Which nodes may go on without the others. It is the same on all nodes.
     pub quorum: QuorumRule,
+    /// How packets come to the nodes. It is the same on all nodes.
+    pub ingress: Ingress,
     /// How long the members of a view in which none holds the latest state wait for a node that may
     /// hold it. Then they begin with nothing. It is shorter than peers wait, and long enough for
     /// hosts that start together.
@@ -139,6 +161,7 @@ impl GroupConfig {
             suspicion: SuspicionConfig::default(),
             no_quorum: NoQuorum::default(),
             quorum: QuorumRule::default(),
+            ingress: Ingress::default(),
             patience: Duration::from_secs(30),
             speaks: Self::NEWEST,
         }

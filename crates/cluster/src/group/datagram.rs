@@ -15,6 +15,10 @@ use testudo_base::spi::Shard;
 
 const MAGIC: [u8; 2] = *b"Tp";
 const MAC: usize = 16;
+/// Octets around a body.
+const OVERHEAD: usize = 14 + MAC;
+/// What fits one UDP datagram over IPv4 with what is around it.
+pub(super) const MAX_RELAYED_OCTETS: usize = 65_507 - OVERHEAD;
 
 /// Writes and checks datagrams, under a key of the cluster.
 pub(super) struct Datagrams(hmac::Key);
@@ -58,6 +62,8 @@ pub(super) enum Body {
     Missing(NodeId, MessageName),
     /// How far the row clocks of these shards have come at the sender.
     RowClocks(Vec<(Shard, u64)>),
+    /// What the layer above of one node has sent to that of another ([`super::Group::relay`]).
+    Relayed(Vec<u8>),
 }
 
 /// The sender of a datagram, and the link that it was sent over.
@@ -139,12 +145,14 @@ impl Body {
                     out.extend(rows.to_be_bytes());
                 }
             }
+            Self::Relayed(octets) => out.extend(octets),
         }
     }
 
     fn size(&self) -> usize {
         match self {
             Self::Rest(_, octets) => octets.len() + 100,
+            Self::Relayed(octets) => octets.len() + OVERHEAD,
             Self::RowClocks(clocks) => clocks.len() * 9 + 100,
             _ => 400,
         }
@@ -157,6 +165,7 @@ impl Body {
             Self::Rest(..) => 3,
             Self::Missing(..) => 4,
             Self::RowClocks(_) => 5,
+            Self::Relayed(_) => 6,
         }
     }
 
@@ -180,6 +189,7 @@ impl Body {
                 }
                 Self::RowClocks(clocks)
             }
+            6 => Self::Relayed(std::mem::take(&mut reader.0).to_vec()),
             _ => return None,
         };
         reader.0.is_empty().then_some(body)
@@ -276,11 +286,19 @@ mod tests {
         assert_eq!(other.read(&bytes), Err(Refused::Forged));
     }
 
+    #[test]
+    fn what_is_relayed_fits_a_udp_datagram() {
+        let body = Body::Relayed(vec![7; MAX_RELAYED_OCTETS]);
+        let bytes = datagrams().write(sender(), &body);
+        assert_eq!(bytes.len(), 65_507);
+        assert_eq!(datagrams().read(&bytes), Ok((sender(), body)));
+    }
+
     proptest! {
         /// A node that has the key may still say anything.
         #[test]
         fn anything_with_a_right_code_is_read_or_refused(
-            kind in 0_u8..6,
+            kind in 0_u8..7,
             node in any::<u8>(),
             body in prop::collection::vec(any::<u8>(), 0..300),
         ) {

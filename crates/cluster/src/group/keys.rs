@@ -10,6 +10,8 @@ use zeroize::Zeroizing;
 
 /// Octets of each member's part of the group key, and of the salt of its STATUS.
 pub(super) const RANDOM_LEN: usize = 32;
+/// Octets of a key of AES-256-GCM and its salt.
+pub(super) const RELAY_LEN: usize = 36;
 
 fn derive<const LEN: usize>(key: &ClusterKey, salt: &[u8], purpose: &[u8]) -> Zeroizing<[u8; LEN]> {
     Hkdf::extract(salt, key.octets()).expand(purpose)
@@ -26,10 +28,10 @@ pub(super) fn status(key: &ClusterKey, salt: &[u8; RANDOM_LEN]) -> LessSafeKey {
     aead(&derive(key, salt, b"testudo cluster status 1"))
 }
 
-/// The key that seals the messages of one view. All members put something random into it, in the
-/// order of `randoms`. So no view ever has the key of another, from whatever number an engine
+/// The secret from which the keys of one view derive. All members put something random into it, in
+/// the order of `randoms`. So no view ever has a key of another, from whatever number an engine
 /// counts its rings.
-pub(super) fn group(key: &ClusterKey, ring: RingId, randoms: &[(NodeId, [u8; RANDOM_LEN])]) -> LessSafeKey {
+pub(super) fn view(key: &ClusterKey, ring: RingId, randoms: &[(NodeId, [u8; RANDOM_LEN])]) -> Hkdf {
     let mut salt = Zeroizing::new(Vec::with_capacity(12 + randoms.len() * (1 + RANDOM_LEN)));
     salt.extend(ring.seq.to_be_bytes());
     salt.extend(ring.node.to_be_bytes());
@@ -37,7 +39,17 @@ pub(super) fn group(key: &ClusterKey, ring: RingId, randoms: &[(NodeId, [u8; RAN
         salt.push(node.get());
         salt.extend(random);
     }
-    aead(&derive(key, &salt, b"testudo cluster group 1"))
+    Hkdf::extract(&salt, key.octets())
+}
+
+/// The key that seals the messages of one view.
+pub(super) fn group(key: &ClusterKey, ring: RingId, randoms: &[(NodeId, [u8; RANDOM_LEN])]) -> LessSafeKey {
+    aead(&view(key, ring, randoms).expand(b"testudo cluster group 1"))
+}
+
+/// The key and the salt of the packets that one member of the view relays to another.
+pub(super) fn relay(view: &Hkdf, from: NodeId, to: NodeId) -> Zeroizing<[u8; RELAY_LEN]> {
+    view.expand(&[b"testudo cluster relay 1".as_slice(), &[from.get(), to.get()]].concat())
 }
 
 /// The key that authenticates datagrams.

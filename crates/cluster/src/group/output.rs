@@ -1,6 +1,7 @@
 //! What a group asks of its host, and what it tells the layer above.
 
 use super::outbox::Ticket;
+use super::relays::RelayKeys;
 use super::views::stability::Position;
 use crate::engine::View;
 use crate::node::NodeId;
@@ -52,6 +53,16 @@ pub enum GroupOutput {
     },
     /// A view begins.
     View(ViewStart),
+    /// What protects packets on their way to other members of the view that has just begun, and
+    /// back. It replaces that of earlier views. Only with [`super::Ingress::Routed`].
+    RelayKeys(Vec<RelayKeys>),
+    /// A member of the view has sent this with [`super::Group::relay`].
+    Relayed {
+        /// The member.
+        from: NodeId,
+        /// What it has sent.
+        octets: Vec<u8>,
+    },
     /// The engine is gone, or forms a view: nothing is delivered or becomes stable until the next
     /// [`GroupOutput::View`].
     NoView,
@@ -119,6 +130,8 @@ impl std::fmt::Debug for GroupOutput {
                 write!(f, "Datagram({} octets to node {to} over link {link})", bytes.len())
             }
             Self::View(start) => f.debug_tuple("View").field(start).finish(),
+            Self::RelayKeys(keys) => f.debug_tuple("RelayKeys").field(keys).finish(),
+            Self::Relayed { from, octets } => write!(f, "Relayed({} octets from node {from})", octets.len()),
             Self::NoView => f.write_str("NoView"),
             Self::Delivered { from, at, update } => {
                 write!(f, "Delivered({} octets from node {from} at {}.{})", update.len(), at.epoch, at.count)

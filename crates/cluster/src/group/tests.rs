@@ -10,5 +10,6 @@ mod last;
 mod leases;
 mod net;
 mod ports;
+mod relays;
 mod stability;
 mod views;

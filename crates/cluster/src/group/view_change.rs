@@ -2,7 +2,7 @@
 //! view begins.
 
 use super::views::exchange::Heard;
-use super::{Group, GroupOutput};
+use super::{Group, GroupOutput, Ingress, relays};
 use crate::engine::View;
 use crate::node::NodeId;
 use testudo_ike::output::{LogLevel, Time};
@@ -78,6 +78,10 @@ impl Group {
         self.vitals.send(&mut self.core, &self.views, now);
         self.core.outputs.extend(trusted.into_iter().map(GroupOutput::Trusted));
         self.core.outputs.push_back(GroupOutput::View(start));
+        if self.core.config.ingress == Ingress::Routed {
+            let keys = relays::of_view(&self.core, &outcome);
+            self.core.outputs.push_back(GroupOutput::RelayKeys(keys));
+        }
         match holds {
             true => self.outbox.again(),
             false => self.outbox.clear(),

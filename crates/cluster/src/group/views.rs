@@ -274,7 +274,7 @@ impl Views {
             promises,
         };
         let ballot = Ballot { rule: core.config.quorum, formed: self.history.formed() };
-        let said = (&status, core.config.speaks, self.history.past(), ballot);
+        let said = (&status, core.config.speaks, self.history.past(), ballot, core.config.ingress);
         let Ok(plain) = postcard::to_allocvec(&said).map(Zeroizing::new) else {
             core.log(LogLevel::Error, "a STATUS cannot be written".to_owned());
             return None;
@@ -304,7 +304,7 @@ impl Views {
         if from == core.node() {
             self.repeat = None;
         }
-        let heard = heard.filter(|heard| Self::has_our_rule(core, now, from, heard));
+        let heard = heard.filter(|heard| Self::has_our_settings(core, now, from, heard));
         let waited = exchange.waits();
         exchange.insert(from, heard);
         match exchange.outcome()? {
@@ -324,18 +324,19 @@ impl Views {
         None
     }
 
-    /// Members that decide by different rules could go on beside each other.
-    fn has_our_rule(core: &mut Core, now: Time, from: NodeId, heard: &Heard) -> bool {
-        let is_ours = heard.rule() == core.config.quorum;
-        if !is_ours {
+    /// Members that decide by different rules could go on beside each other. A member with another
+    /// ingress would wait for packets that only reach others, or keep the packets of others.
+    fn has_our_settings(core: &mut Core, now: Time, from: NodeId, heard: &Heard) -> bool {
+        let ours = [("quorum", core.config.quorum.name()), ("ingress", core.config.ingress.name())];
+        let theirs = [heard.rule().name(), heard.ingress().name()];
+        let other = ours.into_iter().zip(theirs).find(|((_, ours), theirs)| ours != theirs);
+        if let Some(((key, ours), theirs)) = other {
             let line = format!(
-                "`quorum` in testudo.toml of node {from} is {:?}, and {:?} here: set the same on all nodes",
-                heard.rule().name(),
-                core.config.quorum.name()
+                "`{key}` in testudo.toml of node {from} is {theirs:?}, and {ours:?} here: set the same on all nodes"
             );
             core.log_limited(now, Topic::Excluded, line);
         }
-        is_ours
+        other.is_none()
     }
 
     /// All members have been heard, and they may not go on: this is as if there were no quorum.

@@ -1,7 +1,9 @@
 //! Groups in virtual time, over a total order that the test may break.
 
 use crate::engine::{EngineEvent, RingId, View};
-use crate::group::{ClusterKey, Durable, Group, GroupConfig, GroupOutput, Position, Ticket, ViewStart};
+use crate::group::{
+    ClusterKey, Durable, Group, GroupConfig, GroupOutput, Position, RelayKeys, Ticket, ViewStart,
+};
 use crate::node::NodeId;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -40,6 +42,9 @@ pub(super) struct Node {
     pub(super) suspicions: usize,
     pub(super) told: Vec<(u8, u32, usize)>,
     pub(super) row_clocks: Vec<(Shard, u64)>,
+    /// The keys of each view.
+    pub(super) relay_keys: Vec<Vec<RelayKeys>>,
+    pub(super) relayed: Vec<(u8, Vec<u8>)>,
     pub(super) well: bool,
     /// It is stopped: nothing reaches it, and nothing leaves it.
     pub(super) stopped: bool,
@@ -121,6 +126,8 @@ impl Net {
             suspicions: 0,
             told: vec![],
             row_clocks: vec![],
+            relay_keys: vec![],
+            relayed: vec![],
             well: true,
             stopped: false,
             kept: vec![],
@@ -335,6 +342,8 @@ impl Node {
                 self.told.push((from.get(), links, provisional.len()));
             }
             GroupOutput::RowClocks(clocks) => self.row_clocks = clocks,
+            GroupOutput::RelayKeys(keys) => self.relay_keys.push(keys),
+            GroupOutput::Relayed { from, octets } => self.relayed.push((from.get(), octets)),
             GroupOutput::Multicast(_) | GroupOutput::Datagram { .. } => {}
         }
     }

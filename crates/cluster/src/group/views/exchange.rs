@@ -5,7 +5,7 @@
 //! place in the total order everywhere. There each member computes the same outcome from them.
 
 use crate::engine::{RingId, View};
-use crate::group::config::{GroupConfig, QuorumRule};
+use crate::group::config::{GroupConfig, Ingress, QuorumRule};
 use crate::group::durable::Begun;
 use crate::group::frame::Chain;
 use crate::group::keys::RANDOM_LEN;
@@ -74,6 +74,8 @@ pub(in crate::group) struct Heard {
     pub(in crate::group) past: Option<Past>,
     /// What it says for the vote.
     pub(in crate::group) ballot: Option<Ballot>,
+    /// How packets come to its sender.
+    pub(in crate::group) ingress: Option<Ingress>,
 }
 
 impl Heard {
@@ -81,13 +83,19 @@ impl Heard {
         let (status, rest) = postcard::take_from_bytes::<Status>(octets).ok()?;
         let (speaks, rest) = postcard::take_from_bytes(rest).ok().unzip();
         let (past, rest) = rest.and_then(|rest| postcard::take_from_bytes(rest).ok()).unzip();
-        let ballot = rest.and_then(|rest| postcard::from_bytes(rest).ok());
-        Some(Self { status, speaks, past, ballot })
+        let (ballot, rest) = rest.and_then(|rest| postcard::take_from_bytes(rest).ok()).unzip();
+        let ingress = rest.and_then(|rest| postcard::from_bytes(rest).ok());
+        Some(Self { status, speaks, past, ballot, ingress })
     }
 
     /// The rule by which its sender decides whether a view goes on.
     pub(in crate::group) fn rule(&self) -> QuorumRule {
         self.ballot.map_or(QuorumRule::Majority, |ballot| ballot.rule)
+    }
+
+    /// How packets come to its sender. A build that does not say knows one way only.
+    pub(in crate::group) fn ingress(&self) -> Ingress {
+        self.ingress.unwrap_or(Ingress::Flood)
     }
 }
 

@@ -264,7 +264,7 @@ fn leases_are_merged_and_promises_count_for_those_who_are_not_current() {
 }
 
 fn heard(status: Status) -> Heard {
-    Heard { status, speaks: Some(16), past: Some(Past::CLOSED), ballot: None }
+    Heard { status, speaks: Some(16), past: Some(Past::CLOSED), ballot: None, ingress: None }
 }
 
 #[test]
@@ -296,7 +296,7 @@ fn nodes_of_before_read_a_status_and_are_read() {
     assert_eq!(postcard::from_bytes::<(Status, u8)>(&new), Ok((status.clone(), 16)));
     assert_eq!(
         Heard::read(&old),
-        Some(Heard { status: status.clone(), speaks: None, past: None, ballot: None })
+        Some(Heard { status: status.clone(), speaks: None, past: None, ballot: None, ingress: None })
     );
     assert_eq!(Heard::read(&with_version), Some(Heard { past: None, ..heard(status.clone()) }));
     assert_eq!(Heard::read(&new), Some(heard(status.clone())));
@@ -306,4 +306,14 @@ fn nodes_of_before_read_a_status_and_are_read() {
     let read = Heard::read(&with_ballot).unwrap();
     assert_eq!((read.ballot, read.rule()), (Some(ballot), QuorumRule::LastManStanding));
     assert_eq!(Heard::read(&new).unwrap().rule(), QuorumRule::Majority, "as builds of before decide");
+    let with_ingress =
+        postcard::to_allocvec(&(&status, 16_u8, Past::CLOSED, ballot, Ingress::Routed)).unwrap();
+    let read = Heard::read(&with_ingress).unwrap();
+    assert_eq!((read.ballot, read.ingress()), (Some(ballot), Ingress::Routed));
+    assert_eq!(
+        Heard::read(&with_ballot).unwrap().ingress(),
+        Ingress::Flood,
+        "builds of before know no other"
+    );
+    assert_eq!(postcard::from_bytes::<(Status, u8, Past, Ballot)>(&with_ingress).unwrap().3, ballot);
 }

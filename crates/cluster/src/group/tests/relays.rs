@@ -1,0 +1,90 @@
+//! What members relay to each other where routers give each packet to one of them.
+
+use super::net::{Net, id};
+use crate::group::{Group, Ingress, RelayKeys};
+
+fn running(count: u8) -> Net {
+    let mut net = Net::tuned(count, |config| config.ingress = Ingress::Routed);
+    let all = net.all.clone();
+    net.view(&all, true);
+    net.settle();
+    net
+}
+
+fn keys(net: &Net, node: u8, of: u8) -> &RelayKeys {
+    let last = net.nodes[&node].relay_keys.last().unwrap();
+    last.iter().find(|keys| keys.node == id(of)).unwrap()
+}
+
+/// Every key with which a node has sent in any view.
+fn sent_with(net: &Net, node: u8) -> impl Iterator<Item = &[u8]> {
+    net.nodes[&node].relay_keys.iter().flatten().map(|keys| keys.key_out.as_slice())
+}
+
+#[test]
+fn what_one_member_sends_with_the_other_expects() {
+    let net = running(3);
+    for (from, to) in [(1, 2), (2, 1), (1, 3), (3, 1), (2, 3), (3, 2)] {
+        let (sender, receiver) = (keys(&net, from, to), keys(&net, to, from));
+        assert_eq!((sender.spi_out, &sender.key_out), (receiver.spi_in, &receiver.key_in));
+        assert_ne!(sender.key_in, sender.key_out, "each key has one sender");
+    }
+    assert_ne!(keys(&net, 1, 2).key_out, keys(&net, 1, 3).key_out, "and one receiver");
+    assert!(!format!("{:?}", keys(&net, 1, 2)).contains("key"), "no key in a log");
+}
+
+/// Numbers begin from 1 under each key.
+#[test]
+fn no_view_has_a_key_of_another() {
+    let mut net = running(3);
+    let mut before: Vec<Vec<u8>> = sent_with(&net, 2).map(<[u8]>::to_vec).collect();
+    // The node forgets everything, and joins again.
+    net.restart(2);
+    net.view(&[1, 2, 3], true);
+    net.settle();
+    // A view that is void, because the disk of node 3 never has it, and the next.
+    net.node(3).slow_disk = true;
+    net.view(&[2, 3], true);
+    net.settle();
+    net.view(&[1, 2, 3], true);
+    net.settle();
+    before.extend(sent_with(&net, 2).map(<[u8]>::to_vec));
+    assert_eq!(before.len(), 2 + 2 + 1 + 2);
+    let count = before.len();
+    before.sort_unstable();
+    before.dedup();
+    assert_eq!(before.len(), count);
+}
+
+#[test]
+fn only_members_of_the_view_relay() {
+    let mut net = running(3);
+    let relay = |net: &mut Net, from: u8, to: u8| {
+        assert!(net.node(from).group.relay(&[id(to)], vec![from, to]));
+        net.collect();
+        net.settle();
+        std::mem::take(&mut net.node(to).relayed)
+    };
+    assert_eq!(relay(&mut net, 1, 2), [(1, vec![1, 2])]);
+    net.view(&[2, 3], true);
+    net.settle();
+    assert_eq!(relay(&mut net, 1, 2), []);
+    assert_eq!(relay(&mut net, 3, 2), [(3, vec![3, 2])]);
+    net.restart(3);
+    assert_eq!(relay(&mut net, 3, 2), [], "another life of it is in the view");
+    let much = vec![0; Group::MAX_RELAYED_OCTETS + 1];
+    assert!(!net.node(2).group.relay(&[id(3)], much));
+}
+
+#[test]
+fn a_node_with_another_ingress_is_left_out() {
+    let mut net = running(3);
+    net.tune = |config| config.ingress = Ingress::Flood;
+    net.restart(3);
+    net.view(&[1, 2, 3], true);
+    net.settle();
+    assert_eq!(net.node(1).last_view().view.members, [id(1), id(2)]);
+    assert!(!net.node(3).in_view && net.node(3).relay_keys.is_empty());
+    let expected = "`ingress` in testudo.toml of node 3 is \"flood\", and \"routed\" here";
+    assert!(net.node(1).log.iter().any(|line| line.contains(expected)), "{:?}", net.node(1).log);
+}
