@@ -68,6 +68,12 @@ impl ShardSet {
         (0..=u8::MAX).map(Shard).filter(|shard| self.contains(*shard))
     }
 
+    /// One of these shards, chosen by a hash: each for about as many hashes. `None` if there are
+    /// none.
+    pub fn pick(&self, hash: Shard) -> Option<Shard> {
+        self.iter().nth(usize::from(hash.0) * self.len() / SHARDS)
+    }
+
     /// The set from its words ([`Self::words`]).
     pub fn from_words(words: [u64; SHARDS / 64]) -> Self {
         Self(words)
@@ -107,6 +113,15 @@ mod tests {
         assert_eq!(ShardSet::ALL.without(set).union(set), ShardSet::ALL);
         let other: ShardSet = [7, 8, 255].map(Shard).into_iter().collect();
         assert_eq!(set.intersection(other), [7, 255].map(Shard).into_iter().collect());
+    }
+
+    #[test]
+    fn a_hash_picks_each_shard_about_as_often() {
+        let set: ShardSet = [3, 70, 255].map(Shard).into_iter().collect();
+        let picked = |shard| (0..=255).filter(|hash| set.pick(Shard(*hash)) == Some(Shard(shard))).count();
+        assert_eq!([3, 70, 255].map(picked), [86, 85, 85]);
+        assert_eq!(ShardSet::ALL.pick(Shard(17)), Some(Shard(17)));
+        assert_eq!(ShardSet::EMPTY.pick(Shard(0)), None);
     }
 
     #[test]

@@ -3,9 +3,9 @@
 
 use crate::hkdf::Hkdf;
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, PoisonError};
 use testudo_base::siphash::SipKey;
 use testudo_base::spi::{SenderId, Shard, Spi};
 use testudo_ike::alloc::{Allocator, CookieSecret, EspSlots, Home};
@@ -26,11 +26,24 @@ pub(crate) struct Shared {
     sender: AtomicU32,
     /// Minutes of the time of day minus those of the host's clock.
     minutes: AtomicU32,
+    /// The shards in which peers are answered whose first messages only this node gets. Empty where
+    /// all nodes get them, and a hash chooses the node.
+    answering: Mutex<ShardSet>,
 }
 
 impl Shared {
     pub(crate) fn set_sender(&self, sender: SenderId) {
         self.sender.store(sender.0.into(), Relaxed);
+    }
+
+    /// Sets the shards in which first messages of peers are answered.
+    pub(crate) fn set_answering(&self, shards: ShardSet) {
+        *self.answering.lock().unwrap_or_else(PoisonError::into_inner) = shards;
+    }
+
+    fn answers_in(&self, hashed: Shard) -> Shard {
+        let answering = *self.answering.lock().unwrap_or_else(PoisonError::into_inner);
+        answering.pick(hashed).unwrap_or(hashed)
     }
 
     /// Sets the time of day, in seconds.
@@ -87,7 +100,7 @@ impl Entropy for ClusterAllocator {
 impl Allocator for ClusterAllocator {
     fn ike_spi(&mut self, home: Home<'_>) -> IkeSpi {
         let shard = match home {
-            Home::Responding(initiator) => self.key.initiator(initiator.to_bytes()),
+            Home::Responding(initiator) => self.shared.answers_in(self.key.initiator(initiator.to_bytes())),
             Home::Initiating(connection) => self.key.name(connection),
             Home::Renewing(shard) => shard,
         };
@@ -183,6 +196,13 @@ mod tests {
         assert_eq!(alloc.ike_spi(Home::Initiating("site")).shard(), key.name("site"));
         assert_eq!(alloc.ike_spi(Home::Renewing(Shard(0))).shard(), Shard(0));
         assert_eq!(alloc.esp_spi(Time::default(), Shard(9)).unwrap().shard(), Shard(9));
+        let own: ShardSet = [7, 99].map(Shard).into_iter().collect();
+        shared.set_answering(own);
+        assert!(
+            own.contains(alloc.ike_spi(Home::Responding(peer)).shard()),
+            "answered in a shard of its own"
+        );
+        assert_eq!(alloc.ike_spi(Home::Initiating("site")).shard(), key.name("site"));
         shared.set_sender(SenderId(0x0805));
         assert_eq!(alloc.sender_id(), SenderId(0x0805));
     }

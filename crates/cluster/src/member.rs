@@ -16,6 +16,7 @@ mod inspect;
 mod listing;
 mod numbers;
 mod output;
+mod relay;
 mod replication;
 mod shards;
 mod status;
@@ -28,6 +29,7 @@ pub use configuration::{ConfigurationStatus, Difference, Found, LastCommand};
 pub use listing::RemoteSas;
 pub use output::{Flushed, MemberOutput, TakenIn, TakenLanes};
 pub use replication::changes::{IkeUpdateCounts, MessageCount};
+pub use shards::carriers::CarrierTable;
 pub use shards::drain::DrainError;
 pub use shards::handover::HandoverStage;
 pub use status::{ClusterStatus, MemberCounters};
@@ -46,7 +48,7 @@ use testudo_base::shard::ShardSet;
 use testudo_base::siphash::SipKey;
 use testudo_base::spi::{SenderId, Shard, Spi};
 use testudo_ike::endpoint::Endpoint;
-use testudo_ike::output::{Event, LogLevel, Output, Path, Time, UnixTime};
+use testudo_ike::output::{Event, LogLevel, Output, Time, UnixTime};
 use testudo_ike::suite::Entropy;
 use testudo_planted::{Plant, planted};
 
@@ -110,15 +112,6 @@ impl Member {
     pub fn set_unix_time(&mut self, now: Time, unix: UnixTime) {
         self.core.shared.set_unix_time(now, unix.0);
         self.core.endpoint.set_unix_time(now, unix);
-    }
-
-    /// An IKE message has arrived (without the non-ESP marker).
-    pub fn handle_ike(&mut self, now: Time, path: Path, bytes: &[u8]) {
-        if self.core.may_speak(now) && self.shards.is_ours(&mut self.core, &mut self.replication, now, bytes)
-        {
-            self.core.endpoint.handle_datagram(now, path, bytes);
-            self.replication.turn(&mut self.core, now);
-        }
     }
 
     /// A datagram of another node has come over a link.
@@ -197,6 +190,10 @@ impl Member {
         self.core.group.rolled_back(now);
         (self.core.sender, self.core.view.running, self.core.view.quorate) = (None, false, false);
         self.core.outputs.push_back(MemberOutput::ForgetSender);
+        if self.core.is_routed() {
+            // Numbers under the keys of this view may have been used since.
+            self.core.outputs.push_back(MemberOutput::RelayKeys(Vec::new()));
+        }
         // The data plane was set back too, to blocks that it has used since: its SAs go, and come
         // back with new ones.
         self.void(now, true);
@@ -329,6 +326,7 @@ impl Member {
                 GroupOutput::Told { from, provisional, links: _ } => {
                     self.shards.told(&mut self.core, &mut self.replication, now, from, provisional)
                 }
+                GroupOutput::Relayed { from: _, octets } => self.relayed(now, &octets),
                 GroupOutput::RowClocks(clocks) => {
                     self.core.outputs.push_back(MemberOutput::RowClocks(clocks));
                 }
@@ -393,6 +391,7 @@ impl Member {
 fn passed_on(output: GroupOutput) -> Option<MemberOutput> {
     Some(match output {
         GroupOutput::Datagram { to, link, bytes } => MemberOutput::Datagram { to, link, bytes },
+        GroupOutput::RelayKeys(keys) => MemberOutput::RelayKeys(keys),
         GroupOutput::Persist(durable) => MemberOutput::Persist(durable),
         GroupOutput::Rejoin => MemberOutput::Rejoin,
         GroupOutput::Log { level, message } => {

@@ -40,7 +40,7 @@ impl Member {
     pub(super) fn apply(&mut self, now: Time, from: NodeId, at: Position, op: Op) {
         match op {
             Op::SegOffer(offer) => {
-                return self.shards.offered(&mut self.core, &mut self.replication, now, from, offer);
+                return self.shards.offered(&mut self.core, &mut self.replication, now, at, (from, offer));
             }
             Op::SegDrop { shard, to, left, .. } => {
                 let handed = Handed { from, shard, to, left };

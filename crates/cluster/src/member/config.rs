@@ -28,6 +28,9 @@ pub struct MemberConfig {
     /// Bound on the bulk blocks that the data plane is given in one turn, unless packets wait for
     /// them: about a millisecond's work. A view brings tens of thousands.
     pub blocks_at_once: usize,
+    /// How long a node that is to give its shards away waits before it offers them, so that routers
+    /// stop giving it packets.
+    pub withdraw: Duration,
     /// Connections whose Child SAs are spread over all nodes. The same on all nodes.
     pub spread: BTreeMap<String, Spread>,
 }
@@ -43,6 +46,7 @@ impl MemberConfig {
             replicate_configuration: true,
             message_id_sync: false,
             blocks_at_once: 1024,
+            withdraw: Duration::ZERO,
             spread: BTreeMap::new(),
         }
     }

@@ -1,7 +1,8 @@
 //! Outputs of a member: what its host must do.
 
+use super::CarrierTable;
 use crate::dispatch::Ownership;
-use crate::group::Durable;
+use crate::group::{Durable, RelayKeys};
 use crate::node::NodeId;
 use crate::update::{Effect, InitiationOutcome, PieceName};
 use std::net::IpAddr;
@@ -12,7 +13,9 @@ use testudo_base::spi::{SenderId, Shard, Spi};
 use testudo_ike::output::{ChildSaId, Event, IkeSaId, Output, Time};
 use testudo_ipsec::dataplane::Note;
 use testudo_ipsec::number::{SequenceBlock, Stripe};
+use testudo_ipsec::pmtu::TooBig;
 use testudo_ipsec::sa::ChildSaParams;
+use testudo_planted::{Plant, planted};
 use zeroize::Zeroizing;
 
 /// One task for the host, to be done in order.
@@ -98,6 +101,16 @@ pub enum MemberOutput {
     },
     /// The shards whose packets and IKE this node keeps from now on.
     Shards(Ownership),
+    /// Protect packets on their way to these nodes, and back, with these keys. They replace those of
+    /// before. Under each key numbers begin from 1. Only with [`crate::group::Ingress::Routed`], as
+    /// the following two.
+    RelayKeys(Vec<RelayKeys>),
+    /// Relay the packets of each shard to this node from now on.
+    Carriers(Box<CarrierTable>),
+    /// True if routers are to give this node packets, as long as its fence is open.
+    Serves(bool),
+    /// A router has said this to another node. It is not verified.
+    TooBig(TooBig),
     /// Exactly these shards are about to go to other nodes: note the clear packets of theirs that
     /// are worked on from now on.
     Note {
@@ -218,12 +231,18 @@ pub struct TakenIn {
     pub reach: u64,
     /// True with extended sequence numbers.
     pub esn: bool,
+    /// True if packets for other nodes do not pass this node's filter.
+    pub unseen: bool,
 }
 
 impl TakenIn {
     /// The number up to which all count as seen. `seen` is the highest number that this node's
-    /// filter has seen.
+    /// filter has seen. Where it does not see what other nodes accept, it is the highest number that
+    /// the former owner can have accepted.
     pub fn floor(&self, seen: Option<u64>) -> u64 {
+        if self.unseen && !planted(Plant::FloorAsSeen) {
+            return self.mark.saturating_add(self.reach);
+        }
         testudo_ipsec::replay::floor(self.mark, seen, self.reach, self.esn)
     }
 }

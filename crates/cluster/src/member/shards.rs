@@ -1,6 +1,7 @@
 //! The shards of this node: those that it has taken, carries provisionally, receives or gives away,
 //! and what its host is shown of them.
 
+pub(super) mod carriers;
 pub(super) mod drain;
 pub(super) mod fitness;
 pub(super) mod grants;
@@ -18,6 +19,7 @@ use super::replication::Replication;
 use crate::dispatch::Ownership;
 use crate::group::Ticket;
 use crate::node::NodeId;
+use carriers::Carriers;
 use fitness::Fitness;
 use handover::{Arrivals, Handover};
 use std::collections::{BTreeMap, BTreeSet};
@@ -68,6 +70,7 @@ pub(super) struct Shards {
     pub(super) imported: ShardSet,
     pub(super) homes: Option<ShardSet>,
     pub(super) shown: Ownership,
+    pub(super) carriers: Carriers,
     pub(super) syncs: Syncs,
 }
 
@@ -98,8 +101,22 @@ impl Shards {
             imported: ShardSet::EMPTY,
             homes: None,
             shown: Ownership::default(),
+            carriers: Carriers::new(),
             syncs: Syncs::default(),
         }
+    }
+
+    /// The node to which an IKE message that is not for this node is to be relayed.
+    pub(super) fn speaker(&self, core: &Core, bytes: &[u8]) -> Option<NodeId> {
+        let header = Header::parse(bytes).ok().filter(|_| core.is_routed() && core.view.running)?;
+        let ours = if header.from_initiator { header.responder_spi } else { header.initiator_spi };
+        let shard = match ours.is_zero() {
+            // Another node answers it only if this node speaks for no shard.
+            true if !self.shown.ike.is_empty() => return None,
+            true => core.key.initiator(header.initiator_spi.to_bytes()),
+            false => ours.shard(),
+        };
+        core.table.owner(shard).filter(|owner| *owner != core.node && core.view.members.contains(owner))
     }
 
     /// True if the message is for a shard whose IKE this node speaks. Its IKE SA is in the endpoint
@@ -114,7 +131,7 @@ impl Shards {
         let Ok(header) = Header::parse(bytes) else { return true };
         let ours = if header.from_initiator { header.responder_spi } else { header.initiator_spi };
         let begins = ours.is_zero();
-        let shard = if begins { core.key.initiator(header.initiator_spi.to_bytes()) } else { ours.shard() };
+        let shard = if begins { self.answers_in(core, header.initiator_spi) } else { ours.shard() };
         // A state that is not decoded yet may have answered this request already.
         let unread = begins && self.imported.contains(shard);
         if !self.shown.ike.contains(shard) || unread {
@@ -125,5 +142,13 @@ impl Shards {
             self.import(core, replication, now, ours);
         }
         true
+    }
+
+    /// The shard in which a peer's first message is answered. Where routers give it to one node, that
+    /// node answers in a shard of its own. The allocator finds the shard in the same way.
+    fn answers_in(&self, core: &Core, initiator: IkeSpi) -> Shard {
+        let hashed = core.key.initiator(initiator.to_bytes());
+        let own = if core.is_routed() { self.shown.ike } else { ShardSet::EMPTY };
+        own.pick(hashed).unwrap_or(hashed)
     }
 }

@@ -13,6 +13,8 @@ use testudo_ike::output::Time;
 pub struct MemberCounters {
     /// IKE messages for shards whose IKE another node speaks.
     pub not_ours: u64,
+    /// Those of them that were relayed to that node.
+    pub relayed_ike: u64,
     /// Changes of a shard that came when their sender did not own it any more.
     pub not_owner: u64,
     /// Updates that cannot be decoded.

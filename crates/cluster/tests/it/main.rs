@@ -12,6 +12,7 @@ mod leave;
 mod listing;
 mod paths;
 mod random;
+mod routed;
 mod spread;
 mod suspicion;
 mod syncs;

@@ -7,7 +7,8 @@ use testudo_base::lane::Spread;
 use testudo_ike::config::{Child, Connection, EspProposal};
 use testudo_ipsec::sa::Mac;
 
-const BY_PACKET: Syncs = Syncs { version: None, asked: false, unknown: false, spread: Some(Spread::Packet) };
+const BY_PACKET: Syncs =
+    Syncs { version: None, asked: false, unknown: false, spread: Some(Spread::Packet), routed: false };
 
 /// What the nodes say of the Child SA of a peer that has connected, if the cluster's connection is
 /// this one.

@@ -4,7 +4,7 @@ use crate::world::{Syncs, World};
 use std::time::Duration;
 use testudo_ike::endpoint::Discard;
 
-const ASKED: Syncs = Syncs { version: None, asked: true, unknown: false, spread: None };
+const ASKED: Syncs = Syncs { version: None, asked: true, unknown: false, spread: None, routed: false };
 
 /// How often a node has asked for Message IDs.
 fn asked(world: &World, node: usize) -> usize {

@@ -9,17 +9,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 use testudo_base::lane::Spread;
-use testudo_base::shard::ShardSet;
+use testudo_base::shard::{SHARDS, ShardSet};
 use testudo_base::spi::{SenderId, Spi};
 use testudo_cluster::engine::{EngineEvent, RingId, View};
-use testudo_cluster::group::{ClusterKey, Durable, GroupConfig};
-use testudo_cluster::member::{InitiationOutcome, Member, MemberConfig};
+use testudo_cluster::group::{ClusterKey, Durable, GroupConfig, Ingress};
+use testudo_cluster::member::{CarrierTable, InitiationOutcome, Member, MemberConfig};
 use testudo_cluster::node::NodeId;
 use testudo_ike::alloc::SingleNodeAllocator;
 use testudo_ike::config::Connection;
 use testudo_ike::endpoint::{Endpoint, EndpointConfig};
 use testudo_ike::output::{ChildSaId, Event, Path, Time, UnixTime};
 use testudo_ipsec::number::SequenceAllocator;
+use testudo_ipsec::pmtu::TooBig;
 use testudo_ipsec::sa::ChildSaParams;
 
 /// From one node, or the engine, to another.
@@ -50,6 +51,11 @@ pub(crate) struct Node {
     /// Hashes of packets that former owners have worked on.
     pub(crate) handled: BTreeSet<u64>,
     pub(crate) default_host: bool,
+    /// Which node it relays the packets of each shard to, and whether it serves.
+    pub(crate) carriers: CarrierTable,
+    pub(crate) serves: bool,
+    /// What routers have told other nodes.
+    pub(crate) too_big: Vec<TooBig>,
     pub(crate) logs: Vec<String>,
     /// Initiations that it was asked for, with their ends, and what their owners logged meanwhile.
     pub(crate) initiated: Vec<(u64, InitiationOutcome)>,
@@ -83,7 +89,12 @@ pub(crate) struct Syncs {
     pub(crate) unknown: bool,
     /// All tunnels are to be spread over the nodes, in this way.
     pub(crate) spread: Option<Spread>,
+    /// Routers give each message of a peer to one node ([`World::entry`]).
+    pub(crate) routed: bool,
 }
+
+/// How long a node that gives its shards away waits until routers know.
+pub(crate) const WITHDRAW: Duration = Duration::from_millis(400);
 
 enum Arrival {
     Engine(usize, RingId, EngineEvent),
@@ -113,6 +124,8 @@ pub(crate) struct World {
     /// Shards that two nodes have carried at once, provisionally.
     pub(crate) doubled: ShardSet,
     syncs: Syncs,
+    /// The node to which routers give what peers send.
+    pub(crate) entry: usize,
     /// Peers hear nothing.
     pub(crate) deaf: bool,
     /// Requests of the cluster with Message ID 0 that have left, by INFORMATIONAL.
@@ -144,6 +157,7 @@ fn member(
     group.links = 2;
     group.speaks = syncs.version.unwrap_or(GroupConfig::NEWEST);
     group.fence = heartbeat * 5;
+    group.ingress = if syncs.routed { Ingress::Routed } else { Ingress::Flood };
     group.suspicion.floor = heartbeat * 5 / 2;
     group.suspicion.ceiling = heartbeat * 20;
     // Few, so that some are left over.
@@ -151,6 +165,7 @@ fn member(
         message_id_sync: syncs.asked,
         blocks_at_once: 2,
         line_rate: LINE_RATE,
+        withdraw: WITHDRAW,
         spread: syncs
             .spread
             .into_iter()
@@ -205,6 +220,9 @@ impl World {
                 unflushed: ShardSet::EMPTY,
                 handled: BTreeSet::new(),
                 default_host: false,
+                carriers: [None; SHARDS],
+                serves: false,
+                too_big: Vec::new(),
                 logs: Vec::new(),
                 initiated: Vec::new(),
                 lines: Vec::new(),
@@ -230,6 +248,7 @@ impl World {
             late_auth: WAN,
             doubled: ShardSet::EMPTY,
             syncs,
+            entry: 0,
             deaf: false,
             beside: 0,
             split: false,
@@ -404,9 +423,12 @@ impl World {
                     member.handle_heartbeat(now, link, &bytes);
                 }
             }
-            // All see all.
+            // All see all, or one does.
             Arrival::ToCluster(path, bytes) => {
-                for member in self.nodes.iter_mut().filter_map(|node| node.member.as_mut()) {
+                let (routed, entry) = (self.syncs.routed, self.entry);
+                let nodes = self.nodes.iter_mut().enumerate();
+                let here = nodes.filter(|(node, _)| !routed || *node == entry);
+                for member in here.filter_map(|(_, node)| node.member.as_mut()) {
                     member.handle_ike(now, path, &bytes);
                 }
             }

@@ -83,6 +83,10 @@ impl Node {
             MemberOutput::Persist(durable) => self.effects.push(Effect::Persist(durable)),
             MemberOutput::Rejoin => self.effects.push(Effect::Rejoin),
             MemberOutput::PathMtu { .. }
+            | MemberOutput::RelayKeys(_)
+            | MemberOutput::Carriers(_)
+            | MemberOutput::Serves(_)
+            | MemberOutput::TooBig(_)
             | MemberOutput::Neighbours(_)
             | MemberOutput::Configure { .. }
             | MemberOutput::Unconfigure { .. }

@@ -282,7 +282,7 @@ impl Numbers {
                 continue;
             }
             self.marks.doubtful.remove(&spi);
-            let why = format!("the replay floor of Child SA {spi} may be forged");
+            let why = why_doubtful(core, spi);
             core.log(LogLevel::Info, format!("{why}: asking the peer to skip to {floor}"));
         }
         left
@@ -326,7 +326,16 @@ impl Numbers {
                 continue;
             }
             self.marks.doubtful.remove(&spi);
-            core.log(LogLevel::Info, format!("the replay floor of Child SA {spi} may be forged: rekeying"));
+            let why = why_doubtful(core, spi);
+            core.log(LogLevel::Info, format!("{why}: rekeying"));
         }
+    }
+}
+
+/// Why the peer of a Child SA may be below its floor.
+fn why_doubtful(core: &Core, spi: Spi) -> String {
+    match core.is_routed() {
+        true => format!("the replay floor of Child SA {spi} may lie above all that the peer has sent"),
+        false => format!("the replay floor of Child SA {spi} may be forged"),
     }
 }

@@ -82,7 +82,7 @@ impl Shards {
         }
     }
 
-    fn nobody_could_follow(&self, core: &Core, node: NodeId) -> bool {
+    pub(super) fn nobody_could_follow(&self, core: &Core, node: NodeId) -> bool {
         !core.table.synced().iter().any(|other| *other != node && !core.table.is_last(*other))
     }
 
@@ -103,6 +103,12 @@ impl Shards {
         let what = if drained { "gives its shards away" } else { "may own shards again" };
         core.log(LogLevel::Notice, format!("node {node} {what}, as ordered on node {from}"));
         let changes = core.table.set_drained(node, drained);
+        if node == core.node && drained && core.is_routed() {
+            // Routers first learn that this node serves no more: what they give it until then, it
+            // still carries itself.
+            let from = now.plus(core.config.withdraw);
+            self.offers_from = Some(self.offers_from.map_or(from, |other| other.max(from)));
+        }
         self.ranks_changed(core, replication, now, changes);
         self.hand_over(core, replication, now);
     }

@@ -13,7 +13,7 @@
 //! came during steps 2 to 4.
 
 use super::Shards;
-use crate::group::Ticket;
+use crate::group::{Position, Ticket};
 use crate::member::core::Core;
 use crate::member::replication::Replication;
 use crate::member::{Flushed, MemberOutput};
@@ -227,21 +227,23 @@ impl Shards {
         core: &mut Core,
         replication: &mut Replication,
         now: Time,
-        from: NodeId,
-        offer: Offer,
+        at: Position,
+        (from, offer): (NodeId, Offer),
     ) {
         if offer.epoch != core.view.epoch || core.unheard_of.is_some() {
             return;
         }
-        let ours =
-            |(shard, to): &&(Shard, NodeId)| *to == core.node && core.table.owner(*shard) == Some(from);
-        let ours: Vec<Shard> = offer.shards.iter().filter(ours).map(|(shard, _)| *shard).collect();
+        let theirs = offer.shards.into_iter().filter(|(shard, _)| core.table.owner(*shard) == Some(from));
+        let (ours, others): (Vec<_>, Vec<_>) = theirs.partition(|(_, to)| *to == core.node);
+        if from != core.node && !others.is_empty() {
+            self.carriers.offered(at, now.plus(OFFER_TIMEOUT), others.into_iter());
+        }
         if ours.is_empty() {
             return;
         }
         // Neighbours take longer to resolve than the shard takes to come.
         core.outputs.push_back(MemberOutput::Neighbours(offer.neighbours));
-        for shard in ours {
+        for (shard, _) in ours {
             let arrival = Arrival { until: now.plus(OFFER_TIMEOUT), left: Left::default(), has_come: false };
             self.arrivals.0.insert(shard, arrival);
         }
@@ -302,6 +304,7 @@ impl Shards {
     /// stopped shards go on.
     pub(in crate::member) fn stop_handover(&mut self, core: &mut Core) {
         self.arrivals.0.clear();
+        self.carriers.forget_offers();
         let offered = self.handover.0.len();
         self.handover.0.retain(|_, stage| !stage.goes_on());
         if self.handover.0.len() != offered {

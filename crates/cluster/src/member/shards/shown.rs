@@ -12,8 +12,13 @@ use testudo_base::shard::ShardSet;
 use testudo_ike::output::Time;
 
 impl Shards {
-    /// Informs the host of what this node keeps, if that has changed.
+    /// Informs the host of what this node keeps, and of what others carry, if that has changed.
     pub(in crate::member) fn show(&mut self, core: &mut Core, replication: &mut Replication, now: Time) {
+        self.show_own(core, replication, now);
+        self.show_carriers(core, now);
+    }
+
+    fn show_own(&mut self, core: &mut Core, replication: &mut Replication, now: Time) {
         let carries = core.view.quorate || core.config.group.no_quorum == NoQuorum::Forward;
         let bumping: ShardSet = self.bumping.keys().copied().collect();
         let mut packets = self.active.union(self.provisional).without(bumping.union(self.handover.stopped()));
@@ -25,6 +30,8 @@ impl Shards {
             packets = ShardSet::EMPTY;
         }
         let default_host = match core.view.running {
+            // Nobody floods what routers give to one node: it answers.
+            true if core.is_routed() => true,
             true => self.next_host(core) == Some(core.node),
             // No node knows better now; but if a part of the cluster has a quorum, that part has a
             // default host of its own.
@@ -42,10 +49,13 @@ impl Shards {
         }
         self.take_in_lanes(core, replication, now, new);
         self.take_in(core, replication, now, new);
-        if default_host && !self.shown.default_host {
+        if default_host && !self.shown.default_host && !core.is_routed() {
             core.outputs.push_back(MemberOutput::Announce);
         }
         self.shown = shown;
+        if core.is_routed() {
+            core.shared.set_answering(shown.ike);
+        }
         core.outputs.push_back(MemberOutput::Shards(shown));
     }
 
@@ -82,6 +92,7 @@ impl Shards {
             mark: child.mark,
             reach: reach(spi.shard(), child),
             esn: child.params.esn,
+            unseen: core.is_routed(),
         });
         let children: Vec<TakenIn> = children.collect();
         self.arrivals.taken(shards);

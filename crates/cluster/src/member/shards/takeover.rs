@@ -76,6 +76,7 @@ impl Shards {
             }
             return;
         };
+        self.carriers.dropped(shard);
         if from == core.node {
             self.handover.done(shard);
             self.active.remove(shard);

@@ -155,8 +155,9 @@ impl World {
         };
         assert_eq!(all(&|node| node.shards.0), (ShardSet::ALL, 256), "{:?}", self.logs());
         assert_eq!(all(&|node| node.shards.1), (ShardSet::ALL, 256));
-        let hosts = self.nodes.iter().filter(|node| node.member.is_some() && node.default_host).count();
-        assert_eq!(hosts, 1);
+        let there = self.nodes.iter().filter(|node| node.member.is_some());
+        let (all, hosts) = (there.clone().count(), there.filter(|node| node.default_host).count());
+        assert_eq!(hosts, if self.syncs.routed { all } else { 1 });
     }
 
     pub(crate) fn logs(&self) -> Vec<&String> {

@@ -98,6 +98,9 @@ impl World {
                     );
                 }
             }
+            MemberOutput::Carriers(table) => state.carriers = *table,
+            MemberOutput::Serves(serves) => state.serves = serves,
+            MemberOutput::TooBig(told) => state.too_big.push(told),
             MemberOutput::Flush { shards } => {
                 state.unflushed = state.unflushed.union(shards);
                 if self.busy != Some(node) {

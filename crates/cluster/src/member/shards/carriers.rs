@@ -1,0 +1,121 @@
+//! Where routers give each packet to one node ([`crate::group::Ingress::Routed`]): which node
+//! carries the packets of each shard, so that others relay them to it, and whether routers are to
+//! give this node any packets.
+//!
+//! The table is a hint. A node that a packet was relayed to drops it unless it carries its shard, so
+//! a wrong entry costs packets and nothing else.
+//!
+//! **A suspect** receives nothing more: its standby carries its packets.
+//!
+//! **A handover** loses no packet. Once all nodes know of the offer, the receiver keeps back what
+//! comes for the shard, and the others relay its packets there. The owner goes on for a while
+//! longer, so what was relayed to it before is worked on. Then it relays to the receiver, too, what
+//! routers give it.
+
+use super::Shards;
+use crate::group::{NoQuorum, Position};
+use crate::member::MemberOutput;
+use crate::member::core::Core;
+use crate::node::NodeId;
+use std::collections::BTreeMap;
+use testudo_base::shard::SHARDS;
+use testudo_base::spi::Shard;
+use testudo_ike::output::Time;
+
+/// The node that carries the packets of each shard, if one is known.
+pub type CarrierTable = [Option<NodeId>; SHARDS];
+
+/// What the host was last shown, and what it depends on.
+#[derive(Debug)]
+pub(in crate::member) struct Carriers {
+    shown: CarrierTable,
+    serves: bool,
+    /// Shards that their owners are handing over to other nodes.
+    offered: BTreeMap<Shard, Offered>,
+}
+
+/// An offer of a shard by one node to another.
+#[derive(Clone, Copy, Debug)]
+struct Offered {
+    to: NodeId,
+    /// Its place in the total order.
+    at: Position,
+    /// When it is forgotten.
+    until: Time,
+}
+
+impl Carriers {
+    /// Nothing is known yet.
+    pub(in crate::member) fn new() -> Self {
+        Self { shown: [None; SHARDS], serves: false, offered: BTreeMap::new() }
+    }
+
+    /// The owner of these shards has offered them to other nodes.
+    pub(in crate::member) fn offered(
+        &mut self,
+        at: Position,
+        until: Time,
+        shards: impl Iterator<Item = (Shard, NodeId)>,
+    ) {
+        self.offered.extend(shards.map(|(shard, to)| (shard, Offered { to, at, until })));
+    }
+
+    /// The shard has another owner.
+    pub(in crate::member) fn dropped(&mut self, shard: Shard) {
+        self.offered.remove(&shard);
+    }
+
+    /// A view begins: offers are void.
+    pub(in crate::member) fn forget_offers(&mut self) {
+        self.offered.clear();
+    }
+}
+
+impl Shards {
+    /// Informs the host of the carriers, and of whether this node serves, if that has changed.
+    pub(in crate::member) fn show_carriers(&mut self, core: &mut Core, now: Time) {
+        if !core.is_routed() {
+            return;
+        }
+        let mut table: CarrierTable = [None; SHARDS];
+        for (shard, carrier) in (0..=u8::MAX).map(Shard).zip(&mut table) {
+            *carrier = self.carrier(core, now, shard);
+        }
+        if table != self.carriers.shown {
+            self.carriers.shown = table;
+            core.outputs.push_back(MemberOutput::Carriers(Box::new(table)));
+        }
+        let serves = self.serves(core);
+        if serves != self.carriers.serves {
+            self.carriers.serves = serves;
+            core.outputs.push_back(MemberOutput::Serves(serves));
+        }
+    }
+
+    fn carrier(&self, core: &Core, now: Time, shard: Shard) -> Option<NodeId> {
+        if self.shown.packets.contains(shard) || self.shown.held.contains(shard) {
+            return Some(core.node);
+        }
+        let known = |node: &NodeId| core.view.members.contains(node) && !self.suspects.contains(node);
+        let holds = |offered: &&Offered| offered.at <= core.view.stable_upto && now < offered.until;
+        if let Some(Offered { to, .. }) = self.carriers.offered.get(&shard).filter(holds)
+            && core.view.members.contains(to)
+        {
+            return Some(*to);
+        }
+        // What this node is giving away goes to its standby, and so does what a suspect owns.
+        let owner = core.table.owner(shard).filter(|owner| known(owner) && *owner != core.node);
+        let standby = || core.table.standby(shard).filter(|standby| known(standby) && *standby != core.node);
+        owner.or_else(standby)
+    }
+
+    /// True if routers are to give this node packets: it carries shards, and is not giving them
+    /// away.
+    fn serves(&self, core: &Core) -> bool {
+        let is_drained = self.leaves || core.table.drained().contains(&core.node);
+        let gives_away = is_drained && !self.nobody_could_follow(core, core.node);
+        let may_carry = core.view.quorate || core.config.group.no_quorum == NoQuorum::Forward;
+        let carries = !self.active.union(self.provisional).is_empty();
+        may_carry && carries && !gives_away
+    }
+}
