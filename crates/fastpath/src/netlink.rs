@@ -2,6 +2,7 @@
 //! programmed so that the kernel itself does not send protected traffic in clear.
 
 mod addresses;
+mod announced;
 mod connection;
 mod error;
 mod follow;
@@ -15,6 +16,7 @@ mod rules;
 mod view;
 
 pub use addresses::Addresses;
+pub use announced::AnnouncedRoutes;
 pub use error::{NetlinkError, Result};
 pub use follow::Follower;
 pub use guard::{Guard, GuardChanges, GuardConfig, GuardRoutes, GuardUse, remove as remove_guard};

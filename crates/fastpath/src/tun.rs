@@ -54,6 +54,16 @@ impl Tun {
         Ok(Self { file, name: name.to_owned(), ifindex })
     }
 
+    /// Makes a TUN that ends with this process, and brings it up. Nobody is to read what the kernel
+    /// sends there.
+    pub fn open_for_process(name: &str, mtu: u16) -> Result<Self> {
+        let file = attach(name, 0)?;
+        settings::apply(name)?;
+        let ifindex = ifindex_of(name)?;
+        bring_up(&mut Connection::open()?, name, ifindex, mtu.into())?;
+        Ok(Self { file, name: name.to_owned(), ifindex })
+    }
+
     /// Opens one more queue of the TUN.
     pub fn another(&self) -> Result<Self> {
         let file = attach(&self.name, MULTI_QUEUE)?;

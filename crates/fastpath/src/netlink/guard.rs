@@ -262,7 +262,7 @@ fn ours(connection: &mut Connection, table: u32) -> Result<Vec<KernelRoute>> {
     Ok(routes)
 }
 
-fn delete(connection: &mut Connection, table: u32, prefix: Prefix, metric: u32) -> Result<()> {
+pub(super) fn delete(connection: &mut Connection, table: u32, prefix: Prefix, metric: u32) -> Result<()> {
     let mut message = message(table, prefix, metric);
     message.header.scope = RouteScope::NoWhere;
     message.header.protocol = PROTOCOL;
@@ -274,7 +274,7 @@ fn delete(connection: &mut Connection, table: u32, prefix: Prefix, metric: u32) 
     }
 }
 
-fn message(table: u32, prefix: Prefix, metric: u32) -> RouteMessage {
+pub(super) fn message(table: u32, prefix: Prefix, metric: u32) -> RouteMessage {
     let mut message = RouteMessage::default();
     message.header.address_family = if prefix.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
     message.header.destination_prefix_length = prefix.length();

@@ -7,6 +7,7 @@ mod filter_pins;
 mod filter_ports;
 mod flood;
 mod hosts;
+mod netlink_announced;
 mod netlink_follow;
 mod netlink_guard;
 mod port_lost;
