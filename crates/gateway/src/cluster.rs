@@ -1,6 +1,7 @@
 //! What a member of a cluster needs of its machine: the key, the sockets of its heartbeats, its
 //! state on disk, and its engine.
 
+mod announcer;
 mod diagnosis;
 mod differences;
 mod disk;
@@ -11,6 +12,7 @@ mod node;
 mod report;
 pub(crate) mod rollback;
 
+use announcer::Announcer;
 use disk::{Disk, Writer};
 use heartbeats::{Heartbeats, Received};
 pub(crate) use load::Load;

@@ -169,7 +169,7 @@ impl Config {
             worker: parse_worker(&root)?,
             tun: parse_tun(&root, &instance)?,
             ike: parse_ike(&root)?,
-            spread: spread::parse(&root, cluster.is_some())?,
+            spread: spread::parse(&root, cluster.as_ref())?,
             cluster,
             ports,
             instance,

@@ -27,6 +27,7 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use testudo_cluster::group::Ingress;
 use testudo_ike::alloc::SingleNodeAllocator;
 use testudo_ike::endpoint::{Endpoint, EndpointConfig};
 use testudo_ike::output::LogLevel;
@@ -167,7 +168,7 @@ impl Loop {
             ports: config.ports.iter().map(|port| port.interface.as_str()).collect(),
             key: member.hash_key(),
             nodes: settings.nodes.len() as u64,
-            routed: false,
+            routed: settings.ingress == Ingress::Routed,
         });
         let data = DataPath::start(config, &assignment, plan.as_ref())?;
         for (n, fd) in sockets.fds().enumerate() {
@@ -307,6 +308,7 @@ impl Loop {
             let line = format!("{failure}; nobody waits for it any more, and it goes on");
             self.gateway.log(None, None, LogLevel::Warning, line);
         }
+        self.gateway.tell_routers();
         self.gateway.look_at_traffic();
         if self.next_housekeeping <= Instant::now() {
             self.next_housekeeping = Instant::now() + HOUSEKEEPING_INTERVAL;

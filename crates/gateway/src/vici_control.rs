@@ -411,6 +411,7 @@ impl Control for Gateway {
         let witness = self.node.as_ref().and_then(Node::witness);
         let misfit = self.node.as_ref().and_then(Node::misfit);
         let mut report = report(&member.status(), witness, misfit, self.now);
+        report.why.extend(self.node.iter().flat_map(|node| node.ingress_faults(self.data.fib())));
         report.counters.push(("rows_missed".into(), self.data.rows_missed()));
         Some(report)
     }

@@ -139,7 +139,7 @@ mod tests {
     use super::*;
     use crate::config::{ClusterMac, NodeSettings, Timers};
     use std::time::{Duration, Instant};
-    use testudo_cluster::group::{NoQuorum, QuorumRule};
+    use testudo_cluster::group::{Ingress, NoQuorum, QuorumRule};
 
     fn settings(node: u32, port: u16) -> ClusterSettings {
         let id = |number| NodeId::new(number).unwrap();
@@ -153,6 +153,9 @@ mod tests {
             mac: ClusterMac::Group,
             no_quorum: NoQuorum::Forward,
             quorum: QuorumRule::Majority,
+            ingress: Ingress::Flood,
+            announce_table: None,
+            withdraw: Duration::ZERO,
             replicate_config: true,
             protocol: 0,
             timers: Timers {

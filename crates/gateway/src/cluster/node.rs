@@ -1,8 +1,9 @@
 //! What connects a member of a cluster with the world: corosync, heartbeats, the disk, and the
 //! links on which VIPs are requested.
 
-use super::{Disk, Heartbeats, Received, Writer, key};
+use super::{Announcer, Disk, Heartbeats, Received, Writer, key};
 use crate::config::{ClusterSettings, Config};
+use crate::datapath::RelayPeer;
 use crate::entropy::OsEntropy;
 use crate::error::{Error, Result};
 use crate::queue_assignment::is_there;
@@ -14,10 +15,11 @@ use testudo_base::lane::Spread;
 use testudo_base::prefix::Prefix;
 use testudo_cluster::corosync::{Corosync, Electorate, Libraries};
 use testudo_cluster::engine::{Engine, EngineEvent};
-use testudo_cluster::group::{ClusterKey, Durable, GroupConfig, SuspicionConfig};
+use testudo_cluster::group::{ClusterKey, Durable, GroupConfig, Ingress, RelayKeys, SuspicionConfig};
 use testudo_cluster::member::{Member, MemberConfig};
 use testudo_cluster::node::NodeId;
 use testudo_fastpath::fib::{Fib, PortIndex, PortLink};
+use testudo_fastpath::netlink::AnnouncedRoutes;
 use testudo_fastpath::vip::{Speaker, VipLink};
 use testudo_ike::endpoint::EndpointConfig;
 use testudo_ike::output::Time;
@@ -35,6 +37,8 @@ pub(crate) struct Node {
     heartbeats: Heartbeats,
     disk: Writer,
     speaker: Speaker,
+    /// What routers are told of this node, if anything.
+    announcer: Option<Announcer>,
     /// The links that are ports, with the interfaces behind them.
     ports: Vec<(u8, PortIndex)>,
     settings: ClusterSettings,
@@ -52,7 +56,9 @@ pub(crate) struct Prepared {
     durable: Durable,
     replicate_config: bool,
     message_id_sync: bool,
+    withdraw: Duration,
     spread: BTreeMap<String, Spread>,
+    announced: Option<AnnouncedRoutes>,
 }
 
 impl Prepared {
@@ -78,12 +84,26 @@ impl Prepared {
             },
             no_quorum: settings.no_quorum,
             quorum: settings.quorum,
+            ingress: settings.ingress,
             speaks: settings.protocol,
             ..GroupConfig::new(settings.node, nodes, ClusterKey::new(*key))
         };
         let ClusterSettings { replicate_config, message_id_sync, .. } = *settings;
-        let spread = config.spread.clone();
-        Ok(Self { libraries, heartbeats, disk, group, durable, replicate_config, message_id_sync, spread })
+        let vips = settings.vips.iter().copied();
+        let device = announcing_device(&config.tun);
+        let announced = settings.announce_table.map(|table| AnnouncedRoutes::open(&device, table, vips));
+        Ok(Self {
+            libraries,
+            heartbeats,
+            disk,
+            group,
+            durable,
+            replicate_config,
+            message_id_sync,
+            withdraw: settings.withdraw,
+            spread: config.spread.clone(),
+            announced: announced.transpose()?,
+        })
     }
 
     /// The member, which has not heard of any other yet.
@@ -92,6 +112,7 @@ impl Prepared {
             endpoint,
             replicate_configuration: self.replicate_config,
             message_id_sync: self.message_id_sync,
+            withdraw: self.withdraw,
             spread: self.spread.clone(),
             ..MemberConfig::new(self.group.clone())
         };
@@ -107,7 +128,7 @@ impl Prepared {
                 tracing::debug!("cannot raise the priority of corosync's thread: {error}");
             }
         };
-        let Self { libraries, heartbeats, disk, durable, .. } = self;
+        let Self { libraries, heartbeats, disk, durable, announced, .. } = self;
         let electorate = Electorate { nodes: settings.nodes.len(), rule: settings.quorum };
         let engine = Corosync::start(libraries, settings.node, electorate, &settings.group, begin)
             .map_err(Error::io("start the thread for corosync"))?;
@@ -116,8 +137,9 @@ impl Prepared {
         let own = settings.nodes.iter().find(|node| node.id == settings.node);
         let ports = ports(own.map(|node| node.addresses.as_slice()).unwrap_or_default(), fib);
         let buffer = vec![0; MAX_DATAGRAM_OCTETS];
+        let announcer = announced.map(Announcer::new);
         let settings = settings.clone();
-        Ok(Node { engine, heartbeats, disk, speaker, ports, settings, complaint: None, buffer })
+        Ok(Node { engine, heartbeats, disk, speaker, announcer, ports, settings, complaint: None, buffer })
     }
 }
 
@@ -141,8 +163,19 @@ fn ports(own: &[IpAddr], fib: &Fib) -> Vec<(u8, PortIndex)> {
     (0_u8..).zip(own).filter_map(port).collect()
 }
 
-/// The ports whose interfaces are there, with those of the VIPs that lie in their networks.
+/// The device of the routes by which routers learn of this node. Interfaces have names of at most 15
+/// characters.
+fn announcing_device(tun: &str) -> String {
+    let stem: String = tun.chars().take(11).collect();
+    format!("{stem}-bgp")
+}
+
+/// The ports whose interfaces are there, with those of the VIPs that lie in their networks. None if
+/// routers know the way to the VIPs, and nobody has to answer for them.
 fn links(settings: &ClusterSettings, fib: &Fib) -> Vec<VipLink> {
+    if settings.ingress == Ingress::Routed {
+        return Vec::new();
+    }
     let link = |port: &PortLink| {
         let is_on_link = |net: &&Prefix| port.addresses.iter().any(|own| net.contains(*own));
         let networks: Vec<&Prefix> = fib.connected().iter().filter(is_on_link).collect();
@@ -156,6 +189,10 @@ fn links(settings: &ClusterSettings, fib: &Fib) -> Vec<VipLink> {
         }
     };
     fib.ports().iter().filter(|port| port.ifindex != 0).map(link).collect()
+}
+
+fn is_on_port(fib: &Fib, address: IpAddr) -> bool {
+    fib.ports().iter().any(|port| port.addresses.contains(&address))
 }
 
 impl Node {
@@ -175,6 +212,61 @@ impl Node {
         let fresh = fresh.into_iter().map(|fd| fd.as_raw_fd()).collect();
         self.complaint = complaint;
         fresh
+    }
+
+    /// What is wrong with how packets come to this node.
+    pub(crate) fn ingress_faults(&self, fib: &Fib) -> Vec<String> {
+        if self.settings.ingress == Ingress::Flood {
+            return Vec::new();
+        }
+        let misplaced = self.relays_to(self.settings.node).filter(|own| !is_on_port(fib, *own)).map(|own| {
+            format!(
+                "relayed packets cannot come here: {own}, the first of this node's addresses in testudo.toml, is on no \
+                 [[port]]. Packets that routers give to other nodes, and that this node carries, are lost"
+            )
+        });
+        let is_silent = self.announcer.as_ref().is_some_and(|announcer| !announcer.is_announced());
+        let silent = is_silent.then(|| {
+            "routers are not told of this node: it carries no shard, gives its shards away, or its fence is shut"
+                .to_owned()
+        });
+        misplaced.into_iter().chain(silent).collect()
+    }
+
+    /// The address to which packets for a node are relayed.
+    fn relays_to(&self, node: NodeId) -> Option<IpAddr> {
+        let of = self.settings.nodes.iter().find(|settings| settings.id == node)?;
+        of.addresses.first().copied()
+    }
+
+    /// What the data path relays with these keys.
+    pub(crate) fn relay_peers(&self, keys: Vec<RelayKeys>) -> Vec<RelayPeer> {
+        let peer = |RelayKeys { node, spi_in, spi_out, key_in, key_out }| {
+            let (local, remote) = (self.relays_to(self.settings.node)?, self.relays_to(node)?);
+            Some(RelayPeer { node, local, remote, spi_in, spi_out, key_in, key_out })
+        };
+        keys.into_iter().filter_map(peer).collect()
+    }
+
+    /// This node carries shards and is not giving them away, or no longer: routers learn it.
+    pub(crate) fn set_serves(&mut self, now: Time, serves: bool) {
+        if let Some(announcer) = &mut self.announcer {
+            announcer.set_serves(now, serves);
+        }
+    }
+
+    /// Packets may leave until then.
+    pub(crate) fn set_fence(&mut self, until: Time) {
+        if let Some(announcer) = &mut self.announcer {
+            announcer.set_fence(until);
+        }
+    }
+
+    /// Tells routers what has changed with time. To be called with every heartbeat.
+    pub(crate) fn tell_routers(&mut self, now: Time) {
+        if let Some(announcer) = &mut self.announcer {
+            announcer.look(now);
+        }
     }
 
     /// Readable when corosync reports something, or takes messages again.
@@ -289,6 +381,12 @@ mod tests {
             up: true,
             addresses: addresses.iter().map(|text| addr(text)).collect(),
         }
+    }
+
+    #[test]
+    fn every_tun_has_a_device_beside_it() {
+        assert_eq!(announcing_device("testudo0"), "testudo0-bgp");
+        assert_eq!(announcing_device("a23456789012345").len(), 15);
     }
 
     #[test]

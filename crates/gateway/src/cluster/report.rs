@@ -131,6 +131,7 @@ fn counters(status: &ClusterStatus) -> Named {
         ("suspicions", group.suspicions),
         ("contradictions", group.contradictions),
         ("not_ours", member.not_ours),
+        ("relayed_ike", member.relayed_ike),
         ("not_owner", member.not_owner),
         ("unread", member.unread),
         ("unfit", member.unfit),

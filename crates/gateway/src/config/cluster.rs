@@ -6,12 +6,16 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
-use testudo_cluster::group::{GroupConfig, NoQuorum, QuorumRule};
+use testudo_cluster::group::{GroupConfig, Ingress, NoQuorum, QuorumRule};
 use testudo_cluster::node::NodeId;
 use testudo_fastpath::mac::MacAddr;
 
 /// UDP port of heartbeats.
 const HEARTBEAT_PORT: u16 = 5406;
+/// How long routers are given by default to learn that a node serves no more.
+const WITHDRAW: Duration = Duration::from_millis(500);
+/// The table of protected prefixes, and the kernel's own: default, main and local.
+const RESERVED_TABLES: [u64; 4] = [220, 253, 254, 255];
 /// Links by which heartbeats go.
 const MAX_LINKS: usize = 8;
 
@@ -28,6 +32,12 @@ pub(crate) struct ClusterSettings {
     pub(crate) group: String,
     /// Addresses that all nodes own together.
     pub(crate) vips: Vec<IpAddr>,
+    /// How packets come to the nodes.
+    pub(crate) ingress: Ingress,
+    /// The routing table by which a routing daemon learns that this node serves.
+    pub(crate) announce_table: Option<u32>,
+    /// How long routers need to learn that it serves no more.
+    pub(crate) withdraw: Duration,
     /// What kind of Ethernet address these resolve to.
     pub(crate) mac: ClusterMac,
     /// What a node does that is cut off from the majority.
@@ -124,6 +134,7 @@ pub(super) fn parse(root: &Section<'_>, ports: usize) -> Result<Option<ClusterSe
         [QuorumRule::Majority, QuorumRule::LastManStanding].into_iter().find(|rule| rule.name() == s)
     };
     let quorum = cluster.string("quorum", "\"majority\" or \"last_man_standing\"", rules)?;
+    let routed = parse_routed(&cluster)?;
     let kinds = |s: &str| match s {
         "group" => Some(ClusterMac::Group),
         "unicast" => Some(ClusterMac::Unicast),
@@ -143,6 +154,7 @@ pub(super) fn parse(root: &Section<'_>, ports: usize) -> Result<Option<ClusterSe
     let message_id_sync = cluster.boolean("message_id_sync")?;
     let generation = cluster.string("generation", "an absolute path", absolute)?;
 
+    let wrong_mac = cluster.unfit("mac", "no such key with cluster.ingress = \"routed\": nothing is flooded");
     let key_place = cluster.place("key");
     let no_nodes = cluster.missing("nodes", "[[cluster.nodes]] with every node of the cluster");
     let no_node = cluster.unfit("node", "the id of one of [[cluster.nodes]]");
@@ -156,6 +168,9 @@ pub(super) fn parse(root: &Section<'_>, ports: usize) -> Result<Option<ClusterSe
     if nodes.is_empty() {
         return Err(no_nodes);
     }
+    if mac.is_some() && routed.ingress == Ingress::Routed {
+        return Err(wrong_mac);
+    }
     if vips.is_empty() {
         return Err(no_vips);
     }
@@ -167,6 +182,9 @@ pub(super) fn parse(root: &Section<'_>, ports: usize) -> Result<Option<ClusterSe
         nodes,
         key: key.ok_or(no_key)?,
         group: group.unwrap_or_else(|| "testudo".to_owned()),
+        ingress: routed.ingress,
+        announce_table: routed.announce_table,
+        withdraw: routed.withdraw,
         mac: mac.unwrap_or(ClusterMac::Group),
         vips,
         no_quorum: no_quorum.unwrap_or_default(),
@@ -180,6 +198,34 @@ pub(super) fn parse(root: &Section<'_>, ports: usize) -> Result<Option<ClusterSe
         generation,
         key_place,
     }))
+}
+
+/// How packets come to the nodes, and what routers learn of this one.
+struct Routed {
+    ingress: Ingress,
+    announce_table: Option<u32>,
+    withdraw: Duration,
+}
+
+fn parse_routed(cluster: &Section<'_>) -> Result<Routed, ConfigError> {
+    let named = |s: &str| [Ingress::Flood, Ingress::Routed].into_iter().find(|ingress| ingress.name() == s);
+    let ingress = cluster.string("ingress", "\"flood\" or \"routed\"", named)?.unwrap_or_default();
+    let announce_table = cluster.integer("announce_table", 1, u32::MAX.into())?;
+    let withdraw = cluster.integer("withdraw_ms", 0, 10_000)?;
+    for (key, is_set) in [("announce_table", announce_table.is_some()), ("withdraw_ms", withdraw.is_some())] {
+        if is_set && ingress == Ingress::Flood {
+            return Err(cluster.unfit(key, "cluster.ingress = \"routed\" beside it"));
+        }
+    }
+    if announce_table.is_some_and(|table| RESERVED_TABLES.contains(&table)) {
+        let expected = "a routing table that nothing else uses: not 220, 253, 254 or 255";
+        return Err(cluster.unfit("announce_table", expected));
+    }
+    Ok(Routed {
+        ingress,
+        announce_table: announce_table.and_then(|table| u32::try_from(table).ok()),
+        withdraw: withdraw.map_or(WITHDRAW, Duration::from_millis),
+    })
 }
 
 fn parse_timers(cluster: &Section<'_>) -> Result<Timers, ConfigError> {

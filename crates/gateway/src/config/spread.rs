@@ -1,11 +1,16 @@
 //! `[[spread]]`: connections whose packets are spread over all nodes of a cluster.
 
+use super::ClusterSettings;
 use crate::reader::{ConfigError, Section};
 use std::collections::BTreeMap;
 use testudo_base::lane::Spread;
+use testudo_cluster::group::Ingress;
 
-/// The connections, by name, and how each is spread. `has_cluster`: the file has a `[cluster]`.
-pub(super) fn parse(root: &Section<'_>, has_cluster: bool) -> Result<BTreeMap<String, Spread>, ConfigError> {
+/// The connections, by name, and how each is spread. `cluster`: the file's `[cluster]`.
+pub(super) fn parse(
+    root: &Section<'_>,
+    cluster: Option<&ClusterSettings>,
+) -> Result<BTreeMap<String, Spread>, ConfigError> {
     let mut spread = BTreeMap::new();
     for section in root.sections("spread")? {
         let unused = |s: &str| (!s.is_empty() && !spread.contains_key(s)).then(|| s.to_owned());
@@ -17,10 +22,16 @@ pub(super) fn parse(root: &Section<'_>, has_cluster: bool) -> Result<BTreeMap<St
         let (no_connection, no_scheme) =
             (section.missing("connection", expected), section.missing("scheme", schemes));
         let alone = section.unfit("connection", "a [cluster] over whose nodes it is spread");
+        let routed = section.unfit(
+            "connection",
+            "no [[spread]] with cluster.ingress = \"routed\": all nodes have to see all packets of such a connection",
+        );
         section.finish()?;
         let (connection, scheme) = (connection.ok_or(no_connection)?, scheme.ok_or(no_scheme)?);
-        if !has_cluster {
-            return Err(alone);
+        match cluster.map(|cluster| cluster.ingress) {
+            Some(Ingress::Flood) => {}
+            Some(Ingress::Routed) => return Err(routed),
+            None => return Err(alone),
         }
         spread.insert(connection, scheme);
     }

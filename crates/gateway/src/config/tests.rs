@@ -1,7 +1,7 @@
 //! Every way to get `testudo.toml` wrong is answered with file, line, key, found and expected.
 
 use super::*;
-use testudo_cluster::group::{NoQuorum, QuorumRule};
+use testudo_cluster::group::{Ingress, NoQuorum, QuorumRule};
 
 fn parse(text: &str) -> Result<Config, String> {
     Config::parse(Path::new("t.toml"), text).map_err(|e| e.to_string())
@@ -194,6 +194,50 @@ fn a_cluster_is_read_with_its_defaults() {
     let last = CLUSTER.replace("node = 2\n", "node = 2\nquorum = \"last_man_standing\"\n");
     let last = parse(&format!("{TWO_PORTS}{last}")).unwrap().cluster.unwrap();
     assert_eq!(last.quorum, QuorumRule::LastManStanding);
+}
+
+#[test]
+fn a_routed_cluster_is_read_and_every_mistake_is_named() {
+    let with = |keys: &str, rest: &str| {
+        let cluster = CLUSTER.replace("node = 2\n", &format!("node = 2\n{keys}"));
+        parse(&format!("{TWO_PORTS}{cluster}{rest}")).map(|config| config.cluster.unwrap())
+    };
+    let flood = with("", "").unwrap();
+    assert_eq!((flood.ingress, flood.announce_table), (Ingress::Flood, None));
+    let routed = with("ingress = \"routed\"\n", "").unwrap();
+    assert_eq!((routed.ingress, routed.announce_table), (Ingress::Routed, None));
+    assert_eq!(routed.withdraw, Duration::from_millis(500));
+    let told = "ingress = \"routed\"\nannounce_table = 5406\nwithdraw_ms = 1500\n";
+    let told = with(told, "").unwrap();
+    assert_eq!((told.announce_table, told.withdraw), (Some(5406), Duration::from_millis(1500)));
+    let spread = "[[spread]]\nconnection = \"a\"\nscheme = \"packet-hash\"\n";
+    for (keys, rest, says) in [
+        (
+            "ingress = \"ecmp\"\n",
+            "",
+            "t.toml:8: cluster.ingress: found \"ecmp\", expected \"flood\" or \"routed\"",
+        ),
+        (
+            "ingress = \"routed\"\nmac = \"group\"\n",
+            "",
+            "t.toml:9: cluster.mac: found \"group\", expected no such key with cluster.ingress = \"routed\"",
+        ),
+        (
+            "announce_table = 5406\n",
+            "",
+            "t.toml:8: cluster.announce_table: found 5406, expected cluster.ingress = \"routed\" beside it",
+        ),
+        ("withdraw_ms = 1\n", "", "t.toml:8: cluster.withdraw_ms: found 1, expected cluster.ingress"),
+        (
+            "ingress = \"routed\"\nannounce_table = 254\n",
+            "",
+            "t.toml:9: cluster.announce_table: found 254, expected a routing table that nothing else uses",
+        ),
+        ("ingress = \"routed\"\n", spread, "spread[0].connection: found \"a\", expected no [[spread]] with"),
+    ] {
+        let said = with(keys, rest).unwrap_err();
+        assert!(said.contains(says), "{said}");
+    }
 }
 
 #[test]

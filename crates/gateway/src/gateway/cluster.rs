@@ -110,8 +110,19 @@ impl Gateway {
 
     /// A router says that a packet was too large. Only the node that sent the packet can tell
     /// whether that is true. It then tells the other nodes, which send on this path after a
-    /// takeover. True if the message is believed.
+    /// takeover. Where only this node has heard the router, and another sent the packet, that node
+    /// hears it from here. True if the message is believed.
     pub(crate) fn router_told(&mut self, told: &TooBig) -> bool {
+        let is_believed = self.too_big(told);
+        if !is_believed {
+            self.in_cluster(|member, _| member.relay_too_big(told));
+            self.perform_all();
+        }
+        is_believed
+    }
+
+    /// Learns of a path MTU, if this node has sent the packet that was too large.
+    fn too_big(&mut self, told: &TooBig) -> bool {
         if !self.data.has_sent(told) {
             return false;
         }
@@ -127,6 +138,13 @@ impl Gateway {
         // Told again although it is not new: else the others would forget it earlier.
         self.in_cluster(|member, now| member.learned_path_mtu(now, remote, mtu));
         true
+    }
+
+    /// Routers learn whether they are to give this node packets.
+    pub(crate) fn tell_routers(&mut self) {
+        if let Some(node) = &mut self.node {
+            node.tell_routers(self.now);
+        }
     }
 
     /// A request for a VIP may have come.
@@ -196,7 +214,30 @@ impl Gateway {
                 self.data.forget_sender();
                 Ok(())
             }
-            MemberOutput::Fence(until) => self.data.set_fence(until),
+            MemberOutput::Fence(until) => {
+                if let Some(node) = &mut self.node {
+                    node.set_fence(until);
+                }
+                self.data.set_fence(until)
+            }
+            MemberOutput::RelayKeys(keys) => {
+                let peers = self.node.as_ref().map(|node| node.relay_peers(keys));
+                self.data.set_relay_peers(peers.unwrap_or_default())
+            }
+            MemberOutput::Carriers(carriers) => {
+                self.data.set_carriers(&carriers);
+                Ok(())
+            }
+            MemberOutput::Serves(serves) => {
+                if let Some(node) = &mut self.node {
+                    node.set_serves(self.now, serves);
+                }
+                Ok(())
+            }
+            MemberOutput::TooBig(told) => {
+                self.too_big(&told);
+                Ok(())
+            }
             MemberOutput::Persist(durable) => {
                 let written = self.node.as_mut().map_or(Ok(Vec::new()), |node| node.persist(durable));
                 self.persisted(written);
