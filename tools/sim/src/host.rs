@@ -82,6 +82,8 @@ pub enum Effect {
     Spent(u64, Range<u64>),
     /// Allocates this SPI, whose slot has not rested long enough since its last use.
     Unrested(Spi),
+    /// Relays an IKE message that another node has relayed to it.
+    RelayedAgain,
     /// Leaves the engine's group and joins it again.
     Rejoin,
     /// Writes this to its disk.
@@ -163,6 +165,21 @@ pub trait Host {
 
     /// The same for an IKE message.
     fn filter_ike(&mut self, bytes: &[u8]) -> bool;
+
+    /// Where routers give each packet to one node: true if it announces itself to them.
+    fn serves(&self, _now: Time) -> bool {
+        false
+    }
+
+    /// The node to which it relays a packet that its filter has not passed.
+    fn relays_outer(&self, _now: Time, _packet: &[u8]) -> Option<NodeId> {
+        None
+    }
+
+    /// The same for a clear packet.
+    fn relays_inner(&self, _now: Time, _packet: &[u8]) -> Option<NodeId> {
+        None
+    }
 
     /// Its data plane.
     fn plane(&self) -> &Plane;

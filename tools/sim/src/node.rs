@@ -20,8 +20,10 @@ use testudo_base::lane::Spread;
 use testudo_base::shard::ShardSet;
 use testudo_base::spi::{Shard, Spi};
 use testudo_cluster::dispatch::{Home, Ownership, ike_shard};
-use testudo_cluster::group::{ClusterKey, GroupConfig, NoQuorum, Phase, QuorumRule};
-use testudo_cluster::member::{Class, Effect as Change, Member, MemberConfig, MemberOutput, PieceName};
+use testudo_cluster::group::{ClusterKey, GroupConfig, Ingress, NoQuorum, Phase, QuorumRule};
+use testudo_cluster::member::{
+    CarrierTable, Class, Effect as Change, Member, MemberConfig, MemberOutput, PieceName,
+};
 use testudo_cluster::node::NodeId;
 use testudo_ike::endpoint::Target;
 use testudo_ike::message::IkeSpi;
@@ -50,6 +52,11 @@ pub struct Node {
     now: Time,
     fence: Option<Time>,
     shown: Ownership,
+    /// Where routers give each packet to one node: the node that carries each shard, and whether
+    /// this node serves.
+    carriers: Option<CarrierTable>,
+    serves: bool,
+    is_routed: bool,
     provisional: ShardSet,
     standing: Option<Standing>,
     /// Of the filter: the highest number seen of each SPI.
@@ -95,6 +102,7 @@ impl Node {
                 _ => QuorumRule::Majority,
             },
             no_quorum: if scenario.forward { NoQuorum::Forward } else { NoQuorum::Stop },
+            ingress: if scenario.routed.is_some() { Ingress::Routed } else { Ingress::Flood },
             speaks: scenario.speaks(birth.index, birth.boot),
             ..GroupConfig::new(birth.id, nodes, ClusterKey::new([7; ClusterKey::LEN]))
         };
@@ -105,6 +113,7 @@ impl Node {
             message_id_sync: scenario.seed.is_multiple_of(2),
             // With few blocks, others take their turns between them.
             blocks_at_once: if scenario.seed.is_multiple_of(3) { 1 } else { 1024 },
+            withdraw: Duration::from_nanos(scenario.routed.map_or(0, |routed| routed.withdraw)),
             spread: spread(scenario),
             ..MemberConfig::new(group)
         };
@@ -130,6 +139,9 @@ impl Node {
             now: birth.now,
             fence: None,
             shown: Ownership::default(),
+            carriers: None,
+            serves: false,
+            is_routed: scenario.routed.is_some(),
             provisional: ShardSet::EMPTY,
             standing: None,
             seen: BTreeMap::new(),
@@ -191,7 +203,9 @@ impl Node {
             let shard = self.lane_in(&esp);
             // A packet that arrived and was dropped, for instance by a shut fence, was not
             // accepted: a copy of it still counts as unseen.
-            let unseen = self.arrived.remove(&arrival).unwrap_or(false);
+            // Where routers give packets to one node, no node sees those of others: then all that
+            // another may have accepted counts as seen.
+            let unseen = self.arrived.remove(&arrival).unwrap_or(false) && !self.is_routed;
             self.effects.push(Effect::Accepted(Taken {
                 key,
                 sequence: esp.sequence,
@@ -253,6 +267,12 @@ impl Node {
                 }
             }
         }
+    }
+
+    /// The other node that carries the packets of a shard. Nothing is relayed behind the fence.
+    fn carrier(&self, now: Time, shard: Shard) -> Option<NodeId> {
+        let carrier = self.carriers.as_ref()?.get(usize::from(shard.0)).copied().flatten();
+        carrier.filter(|carrier| *carrier != self.member.node() && self.is_open(now))
     }
 
     /// Checks that a node that allocates SPIs of a shard lets their slots rest.
@@ -317,7 +337,13 @@ impl Host for Node {
             // The next output is requested only after this.
             Input::Refused(bytes) => return self.member.multicast_refused(now, bytes),
             Input::Ready => self.member.multicast_ready(),
-            Input::Heartbeat(link, bytes) => self.member.handle_heartbeat(now, link, &bytes),
+            Input::Heartbeat(link, bytes) => {
+                let before = self.member.relayed_ike();
+                self.member.handle_heartbeat(now, link, &bytes);
+                if self.member.relayed_ike() != before {
+                    self.effects.push(Effect::RelayedAgain);
+                }
+            }
             Input::Ike(path, bytes) => self.member.handle_ike(now, path, &bytes),
             Input::Esp(packet) => {
                 looks = false;
@@ -398,7 +424,22 @@ impl Host for Node {
         self.lane_out(packet).is_some_and(|shard| self.shown.keeps(Home::Packets(shard)))
     }
 
+    fn serves(&self, now: Time) -> bool {
+        self.serves && self.is_open(now)
+    }
+
+    fn relays_outer(&self, now: Time, packet: &[u8]) -> Option<NodeId> {
+        self.carrier(now, self.lane_in(&probe::esp(packet)?))
+    }
+
+    fn relays_inner(&self, now: Time, packet: &[u8]) -> Option<NodeId> {
+        self.carrier(now, self.lane_out(packet)?)
+    }
+
     fn filter_ike(&mut self, bytes: &[u8]) -> bool {
+        if self.is_routed {
+            return true;
+        }
         ike_shard(self.member.hash_key(), bytes).is_some_and(|shard| self.shown.ike.contains(shard))
     }
 

@@ -46,6 +46,30 @@ fn forget(seed: u64, manners: &mut [Manners]) {
     }
 }
 
+/// How routers give packets to nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Routed {
+    /// How long they take to learn that a node serves, or no longer.
+    pub learns: Nanos,
+    /// How long a node that gives its shards away waits for that.
+    pub withdraw: Nanos,
+}
+
+impl Routed {
+    /// Routers that often learn later than nodes wait.
+    pub fn random(seed: u64) -> Self {
+        let mut random = Random::new(seed ^ 0x7e1a_7e1a_7e1a_7e1a);
+        Self { learns: random.between(1, 800) * MILLI, withdraw: random.below(1000) * MILLI }
+    }
+}
+
+/// In some worlds routers give each packet to one node. The rest of the world is not changed by
+/// this, but that no tunnel is spread.
+fn routed(seed: u64) -> Option<Routed> {
+    let some = Random::new(seed ^ 0x40a7_ed40_a7ed_40a7).permille(250);
+    some.then(|| Routed::random(seed))
+}
+
 /// Spreads some tunnels over the nodes in some worlds. The rest of the world is not changed by
 /// this.
 fn spread(seed: u64, peers: usize) -> Vec<Option<Spread>> {
@@ -82,6 +106,8 @@ pub struct Scenario {
     pub manners: Vec<Manners>,
     /// The peers whose tunnels are spread over the nodes, and how.
     pub spread: Vec<Option<Spread>>,
+    /// Routers give each packet to one node; otherwise all nodes see all packets.
+    pub routed: Option<Routed>,
     /// The version that each node speaks at its first start, and then at every other one.
     pub versions: Vec<u8>,
     /// The nodes' clocks.
@@ -139,7 +165,12 @@ impl Scenario {
         Self {
             seed,
             nodes,
-            spread: spread(seed, manners.len()),
+            spread: if routed(seed).is_some() {
+                vec![None; manners.len()]
+            } else {
+                spread(seed, manners.len())
+            },
+            routed: routed(seed),
             versions: versions(seed, nodes),
             manners,
             clocks,

@@ -7,6 +7,7 @@ mod holders;
 mod last;
 mod nodes;
 mod peers;
+mod routers;
 mod schedule;
 mod slot;
 mod traffic;
@@ -18,13 +19,14 @@ use crate::checks::Checks;
 use crate::engine::{Engines, Nanos};
 use crate::faults::Kind;
 use crate::host::Input;
-use crate::network::Network;
+use crate::network::{Link, Network};
 use crate::peer::Peer;
 use crate::random::Random;
 use crate::scenario::Scenario;
 use crate::trace::{Trace, Who};
 use fate::Fate;
 use holders::Holders;
+use routers::Routers;
 use schedule::{Due, Schedule};
 use slot::Slot;
 use testudo_cluster::group::Durable;
@@ -37,6 +39,8 @@ use traffic::Traffic;
 enum What {
     /// Something arrives at a node.
     Node(usize, Arrival),
+    /// A copy of a packet reaches the routers.
+    Repeated(Link, u64, Arrival),
     /// An IKE message arrives at a peer.
     PeerIke(usize, Path, Vec<u8>),
     /// An ESP packet arrives at a peer.
@@ -74,6 +78,8 @@ enum Arrival {
     Fragments(Vec<u8>),
     /// A clear packet for the filter.
     Inner(Vec<u8>),
+    /// A packet that another node has relayed.
+    Relayed(Box<Arrival>),
 }
 
 /// A host with deadlines.
@@ -101,6 +107,9 @@ pub struct World {
     spice: Random,
     fate: Fate,
     holders: Holders,
+    routers: Routers,
+    /// Packets that nodes have relayed.
+    relayed: u64,
 }
 
 /// Number of configuration changes by operators.
@@ -135,6 +144,8 @@ impl World {
             make,
             fate: Fate::new(&scenario),
             holders: Holders::default(),
+            routers: Routers::default(),
+            relayed: 0,
             scenario,
         };
         world.begin();
@@ -210,6 +221,7 @@ impl World {
     fn happen(&mut self, what: What) {
         match what {
             What::Node(node, arrival) => self.arrive(node, arrival),
+            What::Repeated(link, flow, arrival) => self.repeated(link, flow, arrival),
             What::PeerIke(peer, path, bytes) => self.peer_ike(peer, path, &bytes),
             What::PeerEsp(peer, packet) => self.with_peer(peer, |peer, now| peer.handle_esp(now, &packet)),
             What::Probe(peer, outward) => self.probe(peer, outward),

@@ -34,6 +34,11 @@ impl Member {
         [self.core.table.owner(shard), self.core.table.standby(shard)].contains(&Some(self.core.node))
     }
 
+    /// How many IKE messages this node has relayed to others.
+    pub fn relayed_ike(&self) -> u64 {
+        self.core.counters.relayed_ike
+    }
+
     /// Message ID of the peer's last request that was answered in the IKE SA with our SPI `ours`,
     /// whoever owns it. `None` if there is no such IKE SA here, or the peer has sent no request in
     /// it.

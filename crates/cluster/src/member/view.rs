@@ -2,7 +2,6 @@
 
 use super::Member;
 use super::core::Unheard;
-use super::numbers::marks::HighWaterMarks;
 use super::shards::handover::Arrivals;
 use super::shards::syncs::Syncs;
 use super::shards::takeover::{Take, When};
@@ -109,7 +108,7 @@ impl Member {
         self.shards.imported = ShardSet::EMPTY;
         self.shards.handover.clear();
         self.shards.arrivals = Arrivals::default();
-        self.replication.numbers.marks = HighWaterMarks::default();
+        self.replication.numbers.void_marks();
         self.asks.clear();
         self.replication.initiations.clear();
         self.shards.syncs = Syncs::default();

@@ -292,3 +292,27 @@ fn a_takeover_counts_all_that_the_owner_can_have_accepted_as_seen() {
         }
     }
 }
+
+/// A standby that was wrong has a window whose floor is far ahead of the peer. When the shard comes
+/// to it later, the peer is asked to skip these numbers.
+#[test]
+fn a_floor_of_a_wrong_suspicion_is_not_forgotten() {
+    let mut world = begun(3, 6, 1111, Syncs::default());
+    world.establish();
+    let spis: Vec<Spi> = (0..6).map(|peer| world.spi_of(peer)).collect();
+    world.mute = Some(0);
+    world.run(SECOND);
+    world.mute = None;
+    world.run(2 * SECOND);
+    assert!((0..6).all(|peer| world.owner_of(peer) == Some(0)), "no view has begun");
+    let now = world.now;
+    member(&mut world, 1).drain(now, id(0), true).unwrap();
+    world.run(12 * SECOND);
+    for (peer, spi) in spis.iter().enumerate() {
+        world.assert_tunnel(peer);
+        let owner = world.owner_of(peer).unwrap();
+        let skipped: u64 = world.peers[peer].skipped.iter().map(|(_, by)| by).sum();
+        let provisional = world.nodes[owner].highest_floors[spi];
+        assert!(owner > 0 && skipped >= provisional && provisional > LINE_RATE, "{skipped} {provisional}");
+    }
+}

@@ -43,6 +43,8 @@ pub(crate) struct Node {
     policies: BTreeMap<ChildSaId, u64>,
     /// Up to where numbers count as seen on it, as far as it has taken SAs over.
     pub(crate) floors: BTreeMap<Spi, u64>,
+    /// The highest of them so far: a window never goes back.
+    pub(crate) highest_floors: BTreeMap<Spi, u64>,
     pub(crate) shards: (ShardSet, ShardSet),
     /// Shards whose packets it keeps back.
     pub(crate) held: ShardSet,
@@ -215,6 +217,7 @@ impl World {
                 numbers: BTreeMap::new(),
                 policies: BTreeMap::new(),
                 floors: BTreeMap::new(),
+                highest_floors: BTreeMap::new(),
                 shards: Default::default(),
                 held: ShardSet::EMPTY,
                 unflushed: ShardSet::EMPTY,

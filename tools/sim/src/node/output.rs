@@ -59,6 +59,8 @@ impl Node {
                     }
                 }
             }
+            MemberOutput::Carriers(table) => self.carriers = Some(*table),
+            MemberOutput::Serves(serves) => self.serves = serves,
             MemberOutput::Note { shards } => {
                 let blank = Note { shard: Shard(0), digest: 0 };
                 self.plane.apply(Command::Note(shards, vec![blank; MAX_NOTES].into()));
@@ -84,8 +86,6 @@ impl Node {
             MemberOutput::Rejoin => self.effects.push(Effect::Rejoin),
             MemberOutput::PathMtu { .. }
             | MemberOutput::RelayKeys(_)
-            | MemberOutput::Carriers(_)
-            | MemberOutput::Serves(_)
             | MemberOutput::TooBig(_)
             | MemberOutput::Neighbours(_)
             | MemberOutput::Configure { .. }

@@ -134,6 +134,7 @@ impl World {
             ("unseen doubles", self.checks.unseen_doubles),
             ("losses of the whole state", self.fate.state_lost),
             ("copies lost", self.network.lost),
+            ("packets relayed", self.relayed),
         ]);
         for host in self.slots.iter().filter_map(|slot| slot.host.as_ref()) {
             for (name, count) in host.counters() {

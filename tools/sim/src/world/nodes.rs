@@ -132,7 +132,12 @@ impl World {
 
     /// Processes an arrival at a node.
     pub(super) fn arrive(&mut self, index: usize, arrival: Arrival) {
-        let rollbacks = self.scenario.rollbacks;
+        let (rollbacks, routed) = (self.scenario.rollbacks, self.scenario.routed.is_some());
+        // A packet is relayed once at most.
+        let (arrival, may_relay) = match arrival {
+            Arrival::Relayed(arrival) => (*arrival, false),
+            arrival => (arrival, routed),
+        };
         let slot = &mut self.slots[index];
         let Some(host) = &mut slot.host else { return };
         if slot.pause == Some(Pause::Host)
@@ -142,19 +147,33 @@ impl World {
             return;
         }
         let input = match arrival {
-            Arrival::Input(input) => Some(input),
-            Arrival::Ike(path, bytes) => host.filter_ike(&bytes).then_some(Input::Ike(path, bytes)),
+            Arrival::Input(ref input) => Some(input.clone()),
+            Arrival::Ike(path, ref bytes) => host.filter_ike(bytes).then(|| Input::Ike(path, bytes.clone())),
             Arrival::Outer(ref packet) | Arrival::Fragments(ref packet) => {
                 if rollbacks {
                     let lived = Lived::Filter(packet.clone());
                     slot.history.push((self.schedule.now, slot.clock.at(self.schedule.now), lived));
                 }
-                let comes_in = host.filter_outer(packet) || matches!(arrival, Arrival::Fragments(_));
+                let comes_in =
+                    host.filter_outer(packet) || matches!(arrival, Arrival::Fragments(_)) && !routed;
                 comes_in.then(|| Input::Esp(packet.clone()))
             }
-            Arrival::Inner(packet) => host.filter_inner(&packet).then_some(Input::Clear(packet)),
+            Arrival::Inner(ref packet) => host.filter_inner(packet).then(|| Input::Clear(packet.clone())),
+            Arrival::Relayed(_) => None,
         };
-        let Some(input) = input else { return };
+        let Some(input) = input else {
+            let now = slot.clock.at(self.schedule.now);
+            let to = match &arrival {
+                Arrival::Outer(packet) | Arrival::Fragments(packet) => host.relays_outer(now, packet),
+                Arrival::Inner(packet) => host.relays_inner(now, packet),
+                _ => None,
+            };
+            let to = to.filter(|_| may_relay && slot.pause.is_none());
+            if let Some(to) = to.and_then(|to| self.slots.iter().position(|slot| slot.id == to)) {
+                self.relay(index, to, arrival);
+            }
+            return;
+        };
         if slot.pause.is_some() {
             return slot.hold(input);
         }
@@ -220,6 +239,10 @@ impl World {
             Effect::Unrested(spi) => {
                 let what = format!("SPI {:08x} has the slot of one that must rest", spi.0);
                 self.checks.violate(Invariant::Accepted, self.schedule.now, who, what);
+            }
+            Effect::RelayedAgain => {
+                let what = "relays an IKE message that was relayed to it".to_owned();
+                self.checks.violate(Invariant::Accounting, self.schedule.now, who, what);
             }
             Effect::Rejoin => {
                 self.engines.stop(self.schedule.now, index, true);

@@ -117,7 +117,7 @@ impl World {
                 self.note(who, "sends IKE", digest(&bytes), 0);
                 self.checks.ike_sent(self.schedule.now, who, &bytes);
                 let path = Path { local: path.remote, remote: path.local };
-                self.flood(Link::Outer, |_| Arrival::Ike(path, bytes.clone()));
+                self.deliver(Link::Outer, index as u64, Arrival::Ike(path, bytes));
             }
             Effect::Esp(packet) => {
                 let Some(esp) = crate::probe::esp(&packet) else {
@@ -128,22 +128,15 @@ impl World {
                     self.checks.esp_sent(self.schedule.now, who, key, &esp);
                 }
                 // Some are too long for the path.
-                match self.spice.permille(30) {
-                    true => self.flood(Link::Outer, |_| Arrival::Fragments(packet.clone())),
-                    false => self.flood(Link::Outer, |_| Arrival::Outer(packet.clone())),
-                }
+                let arrival = match self.spice.permille(30) {
+                    true => Arrival::Fragments(packet),
+                    false => Arrival::Outer(packet),
+                };
+                // Routers choose IKE's way by other ports.
+                self.deliver(Link::Outer, 1 << 32 | index as u64, arrival);
             }
             Effect::Arrived(number) => self.traffic.arrived(number),
             Effect::Event(event) => self.peer_event(index, &event),
-        }
-    }
-
-    /// A packet for the gateway's address reaches the nodes: every copy independently.
-    pub(super) fn flood(&mut self, link: Link, arrival: impl Fn(usize) -> Arrival) {
-        for node in 0..self.slots.len() {
-            for at in self.network.through(self.schedule.now, link, node) {
-                self.schedule.at(at, What::Node(node, arrival(node)));
-            }
         }
     }
 

@@ -99,7 +99,7 @@ impl World {
         let number = self.traffic.send(peer, outward, self.schedule.now);
         if outward {
             let packet = probe::packet(config::SERVER, config::client(peer), number);
-            self.flood(Link::Inner, |_| Arrival::Inner(packet.clone()));
+            self.deliver(Link::Inner, peer as u64, Arrival::Inner(packet));
         } else {
             let packet = probe::packet(config::client(peer), config::SERVER, number);
             self.with_peer(peer, |peer, now: Time| peer.handle_clear(now, &packet));

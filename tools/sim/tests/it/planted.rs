@@ -4,7 +4,7 @@ use std::io::Write;
 use testudo_planted::{Plant, plant};
 use testudo_sim::engine::Votes;
 use testudo_sim::faults::Kind;
-use testudo_sim::scenario::{Lasting, Scenario};
+use testudo_sim::scenario::{Lasting, Routed, Scenario};
 use testudo_sim::world::Outcome;
 use testudo_sim::{cluster, runner};
 
@@ -36,6 +36,8 @@ const LAST: &[(Plant, u64)] = &[
     (Plant::CommandsMissed, 55),
     (Plant::RestNotAwaited, 2),
     (Plant::VotesNotCounted, 20),
+    (Plant::FloorAsSeen, 173),
+    (Plant::RelayedTwice, 60),
     (Plant::OlderStay, 15),
 ];
 
@@ -45,7 +47,11 @@ const ONLY: &[(Plant, &[Kind])] = &[
     (Plant::BlockBeforeStable, &[Kind::EngineOnly, Kind::ClusterLink]),
     (Plant::PromiseIgnored, &[Kind::OneWayCluster]),
     (Plant::VotesNotCounted, &[Kind::Partition, Kind::EngineOnly]),
+    (Plant::FloorAsSeen, &[Kind::Crash, Kind::Weather]),
 ];
+
+/// Bugs of routed worlds. The others are searched for in flooded ones.
+const ROUTED: &[Plant] = &[Plant::FloorAsSeen, Plant::RelayedTwice];
 
 /// Bugs of spread tunnels. The others are searched for in worlds without any: blocks and windows of
 /// homed tunnels have no part in a spread one.
@@ -58,6 +64,7 @@ fn world(seed: u64, faults_of: Plant, bug: Option<Plant>) -> Outcome {
     if !SPREAD.contains(&faults_of) {
         scenario.spread.fill(None);
     }
+    scenario.routed = ROUTED.contains(&faults_of).then(|| Routed::random(seed));
     if faults_of == Plant::VotesNotCounted {
         (scenario.votes, scenario.lasting) = (Votes::LastManStanding, Lasting::None);
     }

@@ -227,6 +227,19 @@ impl Numbers {
         u64::try_from(reach).unwrap_or(u64::MAX)
     }
 
+    /// How far the peer may have gone on since the last report, by the SA's own rate.
+    fn expected(&self, core: &Core, now: Time, shard: Shard, child: &ChildReplica) -> u64 {
+        let passed = now.since(self.marks.known_at(shard, child)).saturating_add(core.config.detection);
+        let millis = u64::try_from(passed.as_millis()).unwrap_or(u64::MAX);
+        self.marks.rate(shard, child).saturating_mul(MAX_SPEEDUP).saturating_mul(millis) / 1000
+    }
+
+    /// This node's state is void. The windows in its data plane stay.
+    pub(in crate::member) fn void_marks(&mut self) {
+        let doubtful = std::mem::take(&mut self.marks.doubtful);
+        self.marks = HighWaterMarks { doubtful, ..HighWaterMarks::default() };
+    }
+
     /// Packets of Child SAs are accepted here, and numbers up to these floors count as seen.
     pub(in crate::member) fn taken_in(
         &mut self,
@@ -237,13 +250,11 @@ impl Numbers {
     ) {
         for (spi, floor) in floors {
             let Some(child) = replicas.child(*spi) else { continue };
-            let passed =
-                now.since(self.marks.known_at(spi.shard(), child)).saturating_add(core.config.detection);
-            let millis = u64::try_from(passed.as_millis()).unwrap_or(u64::MAX);
-            let rate = self.marks.rate(spi.shard(), child);
-            let expected = rate.saturating_mul(MAX_SPEEDUP).saturating_mul(millis) / 1000;
+            // A floor that is a bound, and not what was seen, says nothing of where the peer is.
+            let expected = if core.is_routed() { 0 } else { self.expected(core, now, spi.shard(), child) };
             if floor.saturating_sub(child.mark) > expected.saturating_add(TOLERATED_PACKETS) {
-                self.marks.doubtful.insert(*spi, Doubt { floor: *floor, at: now });
+                let floor = (*floor).max(self.marks.doubtful.get(spi).map_or(0, |doubt| doubt.floor));
+                self.marks.doubtful.insert(*spi, Doubt { floor, at: now });
             }
         }
     }
@@ -299,21 +310,22 @@ impl Numbers {
     }
 
     /// Rekeys the Child SAs of this node whose peers may be far below the floor: RFC 4303 has no
-    /// way to lower it. `carried` and `spoken`: the shards whose packets this node carries, and
-    /// those whose IKE it speaks.
+    /// way to lower it. `spoken`: the shards whose IKE this node speaks.
     pub(in crate::member) fn renew_doubtful(
         &mut self,
         core: &mut Core,
         replicas: &Replicas,
         now: Time,
-        carried: ShardSet,
         spoken: ShardSet,
     ) {
         if self.marks.doubtful.is_empty() || !core.may_speak(now) {
             return;
         }
         let replicas = &replicas;
-        self.marks.doubtful.retain(|spi, _| carried.contains(spi.shard()) && replicas.child(*spi).is_some());
+        // A shard that another node carries for a while may come back to a window with this floor.
+        let is_above =
+            |spi: &Spi, doubt: &Doubt| replicas.child(*spi).is_some_and(|sa| sa.mark < doubt.floor);
+        self.marks.doubtful.retain(|spi, doubt| is_above(spi, doubt));
         let due = |(spi, doubt): &(&Spi, &Doubt)| doubt.at <= now && spoken.contains(spi.shard());
         let due: Vec<(Spi, u64)> =
             self.marks.doubtful.iter().filter(due).map(|(spi, doubt)| (*spi, doubt.floor)).collect();

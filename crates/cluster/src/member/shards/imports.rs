@@ -83,8 +83,8 @@ impl Shards {
         replication: &mut Replication,
         now: Time,
     ) {
-        let (carried, spoken) = (self.shown.packets, self.shown.ike.without(self.imported));
-        replication.numbers.renew_doubtful(core, &replication.replicas, now, carried, spoken);
+        let spoken = self.shown.ike.without(self.imported);
+        replication.numbers.renew_doubtful(core, &replication.replicas, now, spoken);
         replication.numbers.gather_spread(core, &replication.replicas, now);
     }
 

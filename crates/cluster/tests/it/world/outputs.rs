@@ -65,7 +65,11 @@ impl World {
                 };
                 let floors: Vec<(Spi, u64)> = children.iter().map(floor).collect();
                 state.member.as_mut().unwrap().taken_in(self.now, &floors);
-                state.floors.extend(floors);
+                for (spi, floor) in floors {
+                    state.floors.insert(spi, floor);
+                    let highest = state.highest_floors.entry(spi).or_default();
+                    *highest = floor.max(*highest);
+                }
                 let known: BTreeSet<Spi> =
                     state.installed.values().map(|(params, _)| params.spi_in).collect();
                 assert!(children.iter().all(|child| known.contains(&child.spi_in)));
