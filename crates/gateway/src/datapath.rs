@@ -35,6 +35,7 @@ use guard::Guard;
 use host_tun::HostTun;
 use outer_mtus::OuterMtus;
 use ports::Ports;
+pub(crate) use relay::RelayPeer;
 use sas::Sas;
 pub(crate) use sas::{Activation, Agreed};
 pub(crate) use start::library;

@@ -8,7 +8,8 @@ mod failure;
 pub use config::{connection, replay_window};
 pub use failure::Failure;
 
-use crate::cluster::{Cluster, Net, Options};
+use crate::cluster::routed::Routing;
+use crate::cluster::{Cluster, Ingress, Net, Options};
 use crate::corosync::{Corosync, Ring, Timers};
 use crate::gateway::{Gateway, Kind};
 use crate::namespace::Offloads;
@@ -41,6 +42,8 @@ pub struct BedOptions {
     pub settings: String,
     /// Queues of the nodes' ports, in each direction.
     pub queues: u32,
+    /// How packets reach the nodes.
+    pub ingress: Ingress,
     /// Corosync's timers.
     pub timers: Timers,
     /// The voters of the cluster.
@@ -71,6 +74,7 @@ impl Default for BedOptions {
             cluster: String::new(),
             settings: String::new(),
             queues: 1,
+            ingress: Ingress::Flood,
             timers: Timers::default(),
             votes: Votes::Nodes,
             loads_one: false,
@@ -89,6 +93,8 @@ pub struct Bed {
     pub corosyncs: Vec<Corosync>,
     /// The witness, if there is one.
     pub witness: Option<Witness>,
+    /// BIRD of nodes and routers, if there are routers.
+    pub routing: Option<Routing>,
     /// The nodes' common key.
     pub key: Vec<u8>,
     /// The hosts.
@@ -112,8 +118,8 @@ impl Bed {
         let plain = options.peers.iter().any(is_testudo);
         let towards_peers = if plain { Offloads::None } else { Offloads::Default };
         let (count, peers) = (options.nodes, options.peers.len() as u8);
-        let queues = options.queues;
-        let hosts = Options { nodes: count, peers, towards_peers, queues, ..Options::default() };
+        let (queues, ingress) = (options.queues, options.ingress);
+        let hosts = Options { nodes: count, peers, towards_peers, queues, ingress, ..Options::default() };
         let cluster = Cluster::build(lab, &hosts)?;
         let corosyncs = start_corosyncs(lab, &cluster, options)?;
         let witness = start_witness(&cluster, &corosyncs, options.votes)?;
@@ -136,8 +142,12 @@ impl Bed {
             Ok(gateway)
         });
         let peers = peers.collect::<Result<_>>()?;
-        let bed = Self { nodes, peers, corosyncs, witness, key, cluster };
+        let routing = (ingress == Ingress::Routed).then(|| cluster.start_routing()).transpose()?;
+        let bed = Self { nodes, peers, corosyncs, witness, routing, key, cluster };
         bed.await_all()?;
+        if bed.routing.is_some() {
+            bed.cluster.await_served_by(&bed.numbers())?;
+        }
         Ok(bed)
     }
 
@@ -313,7 +323,8 @@ fn start_nodes(
         let failed = Error::io(format!("write {}", generation.display()));
         std::fs::write(&generation, [0; 8]).map_err(failed)?;
         let section = config::section(number, options, [&path, &state]);
-        let testudod = Testudo::start_with(namespace, &format!("{}\n{section}", options.settings))?;
+        let ports = config::ports(options.ingress);
+        let testudod = Testudo::start_with(namespace, &format!("{}\n{ports}\n{section}", options.settings))?;
         match options.loads_one && number > 1 {
             true => testudod.swanctl().write_conf("")?,
             false => drop(testudod.swanctl().load(&text)?),

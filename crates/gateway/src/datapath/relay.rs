@@ -1,6 +1,5 @@
 //! SAs to the other nodes of a cluster, by which packets are relayed to the node that carries them,
 //! where routers bring each packet to one node (ingress `routed`).
-#![expect(dead_code, reason = "control calls it once a cluster can be configured so")]
 
 use super::DataPath;
 use crate::error::Result;

@@ -13,6 +13,7 @@ mod operator;
 mod parts;
 mod paths;
 mod planned;
+mod routed;
 mod scripts;
 mod spread;
 mod two;

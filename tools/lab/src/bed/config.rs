@@ -1,7 +1,8 @@
 //! The configuration files of a cluster's daemons.
 
 use super::BedOptions;
-use crate::cluster::{Cluster, Net};
+use crate::cluster::routed::ANNOUNCED;
+use crate::cluster::{Cluster, Ingress, LINK, Net};
 use crate::namespace::write_private;
 use crate::swanctl_conf::Connection;
 use crate::topology::{Family, Side};
@@ -33,6 +34,14 @@ pub(super) fn write_key(lab: &Lab) -> Result<(Vec<u8>, PathBuf)> {
 /// File in a node's directory that holds the generation of its machine.
 pub(super) const GENERATION: &str = "generation";
 
+/// Ports beside the outer and the inner one: nodes relay packets over their own network.
+pub(super) fn ports(ingress: Ingress) -> String {
+    match ingress {
+        Ingress::Flood => String::new(),
+        Ingress::Routed => format!("\n[[port]]\ninterface = \"{LINK}\"\n"),
+    }
+}
+
 /// `[cluster]` of a node's testudo.toml.
 pub(super) fn section(node: u8, options: &BedOptions, [key, state]: [&Path; 2]) -> String {
     let (key, state, more) = (key.display(), state.display(), &options.cluster);
@@ -42,6 +51,9 @@ pub(super) fn section(node: u8, options: &BedOptions, [key, state]: [&Path; 2]) 
         "[cluster]\nnode = {node}\nkey = \"{key}\"\nstate = \"{state}\"\ngeneration = \"{state}/{GENERATION}\"\n\
          vips = [{vips}]\n{more}\n"
     );
+    if options.ingress == Ingress::Routed {
+        let _ = writeln!(text, "ingress = \"routed\"\nannounce_table = {ANNOUNCED}");
+    }
     for id in 1..=options.nodes {
         let links = [(Net::Cluster, Family::V4), (Net::Outer, options.outside), (Net::Inner, Family::V4)];
         let addresses = quoted(links.into_iter().map(|(net, family)| Cluster::own(id, net, family)));

@@ -1,0 +1,89 @@
+//! Nodes behind routers: each packet reaches one node, mostly not the one that carries its tunnel.
+
+use super::{LIMIT, Trial};
+use nix::sys::signal::Signal;
+use std::net::UdpSocket;
+use testudo_lab::bed::{Bed, BedOptions};
+use testudo_lab::cluster::{Cluster, Ingress};
+use testudo_lab::gateway::Kind;
+use testudo_lab::testudo::Testudo;
+use testudo_lab::topology::Family;
+use testudo_lab::wait_until;
+
+fn options(peers: Vec<Kind>) -> BedOptions {
+    BedOptions { ingress: Ingress::Routed, peers, ..BedOptions::default() }
+}
+
+/// Packets that nodes have relayed, and that were relayed to them.
+fn relayed(bed: &Bed) -> [u64; 2] {
+    let of = |name: &str| {
+        let count = |node: &Testudo| node.status().unwrap()["counters"]["totals"][name].as_u64().unwrap();
+        bed.nodes.iter().map(count).sum()
+    };
+    ["relayed", "relayed_in"].map(of)
+}
+
+/// Sends to many addresses behind the first peer, for which the router chooses all nodes.
+fn send_to_many(bed: &Bed) {
+    let send = || {
+        let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+        for host in 10..=250 {
+            socket.send_to(b"to one of many", (Cluster::behind(1, Family::V4, host), 7)).unwrap();
+        }
+    };
+    bed.cluster.client.enter(send).unwrap();
+}
+
+#[test]
+fn tunnels_are_carried_whichever_node_the_routers_choose() {
+    let mut trial = Trial::start("routed", &options(vec![Kind::Strongswan, Kind::Testudo]));
+    trial.all_is_well("the start");
+    let seen = trial.under_traffic("traffic", |_| {});
+    assert!(seen.probes.iter().all(|probe| probe.lost == 0 && probe.duplicates == 0), "{:?}", seen.probes);
+    let before = relayed(&trial.bed);
+    send_to_many(&trial.bed);
+    wait_until("relayed packets", LIMIT, || {
+        let now = relayed(&trial.bed);
+        let is_so = now[0] > before[0] && now[0] == now[1];
+        Ok(if is_so { Ok(()) } else { Err(format!("{before:?}, then {now:?}")) })
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_node_behind_routers_is_drained_and_comes_back_without_a_loss() {
+    let mut trial = Trial::start("routed-drain", &options(vec![Kind::Strongswan]));
+    let owner = trial.bed.owner(1).unwrap();
+    let others: Vec<u8> = super::others(owner);
+    let seen = trial.under_traffic("a drain", |bed| {
+        bed.node(owner).drain(&[]).unwrap();
+        bed.cluster.await_served_by(&others).unwrap();
+    });
+    assert_ne!(trial.bed.owner(1).unwrap(), owner);
+    assert!(seen.probes.iter().all(|probe| probe.lost == 0), "{:?}", seen.probes);
+    let seen = trial.under_traffic("the end of a drain", |bed| {
+        bed.node(owner).drain(&["--undo"]).unwrap();
+        bed.await_balance().unwrap();
+        bed.cluster.await_served_by(&[1, 2, 3]).unwrap();
+    });
+    assert!(seen.probes.iter().all(|probe| probe.lost == 0), "{:?}", seen.probes);
+    trial.all_is_well("a drain and its end");
+}
+
+#[test]
+fn a_node_behind_routers_is_killed() {
+    let mut trial = Trial::start("routed-kill", &options(vec![Kind::Strongswan]));
+    let owner = trial.bed.owner(1).unwrap();
+    let others = super::others(owner);
+    trial.under_traffic("SIGKILL of the owner", |bed| {
+        bed.node(owner).process().signal(Signal::SIGKILL).unwrap();
+        bed.cluster.await_served_by(&others).unwrap();
+    });
+    wait_until("another owner", LIMIT, || {
+        let now = trial.bed.owner_among(1, &others)?;
+        Ok(now.map(drop).ok_or_else(|| "none".to_owned()))
+    })
+    .unwrap();
+    trial.await_traffic(1, "SIGKILL of the owner");
+    trial.renews(1, "SIGKILL of the owner");
+}
