@@ -100,6 +100,12 @@ impl Endpoint {
         self.env.loaded.reserved = ranges;
     }
 
+    /// Until then responses to this node may be lost, because the way of packets has changed. First
+    /// transmissions of requests are repeated soon.
+    pub fn expect_losses(&mut self, until: Time) {
+        self.env.losses_until = self.env.losses_until.max(until);
+    }
+
     /// Sets the time of day, by which certificates are valid; before the first call none is. The
     /// host may call it at any time; in between the time follows the other clock.
     pub fn set_unix_time(&mut self, now: Time, unix: UnixTime) {

@@ -59,6 +59,8 @@ pub(crate) struct Environment {
     pub(crate) homes: Option<Box<dyn Homes>>,
     /// Version of exported states.
     pub(crate) snapshot: SnapshotVersion,
+    /// Until then responses may be lost ([`Endpoint::expect_losses`](crate::endpoint::Endpoint)).
+    pub(crate) losses_until: Time,
 }
 
 impl Environment {
@@ -77,6 +79,7 @@ impl Environment {
             numbers: Numbers::default(),
             homes: None,
             snapshot: SnapshotVersion::NEWEST,
+            losses_until: Time::default(),
         }
     }
 

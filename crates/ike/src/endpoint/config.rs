@@ -164,6 +164,13 @@ impl RetransmitPolicy {
         (1..=self.tries.saturating_add(1).min(MOST)).map(|number| self.wait_after(number)).sum()
     }
 
+    /// The wait after a first transmission whose response may well be lost.
+    pub(crate) fn wait_for_lost(&self) -> Duration {
+        /// Longer than a peer usually takes, and short for a tunnel that is down meanwhile.
+        const SOON: Duration = Duration::from_millis(500);
+        self.wait_after(1).min(SOON)
+    }
+
     /// The wait after transmission number `transmissions`, counted from 1.
     pub fn wait_after(&self, transmissions: u32) -> Duration {
         let mut wait = self.timeout;

@@ -99,7 +99,10 @@ impl Session<'_> {
         if exchange == ExchangeType::IkeSaInit {
             datagrams.iter().for_each(|bytes| self.env.show_clear(self.sa, Way::Sent, bytes));
         }
-        let next = self.now.plus(self.env.config.retransmit.wait_after(1));
+        let policy = self.env.config.retransmit;
+        let expects_losses = self.now < self.env.losses_until;
+        let wait = if expects_losses { policy.wait_for_lost() } else { policy.wait_after(1) };
+        let next = self.now.plus(wait);
         let stored = datagrams.clone();
         let pending = Pending {
             id,

@@ -11,9 +11,13 @@ use crate::member::core::Core;
 use crate::member::replication::Replication;
 use crate::node::NodeId;
 use crate::update::Left;
+use std::time::Duration;
 use testudo_base::shard::ShardSet;
 use testudo_base::spi::Shard;
 use testudo_ike::output::{LogLevel, Time};
+
+/// How long routers may go on giving packets to a node that is gone: BGP's usual hold time or less.
+const ROUTERS_NOTICE: Duration = Duration::from_secs(90);
 
 /// Shards that this node is about to take.
 #[derive(Debug)]
@@ -134,6 +138,10 @@ impl Shards {
         for Take { shards, when } in taken {
             if let When::At(_) = when {
                 core.log(LogLevel::Info, format!("takes over {} shards", shards.len()));
+                if core.is_routed() {
+                    // Routers go on giving the dead node responses until they have noticed.
+                    core.endpoint.expect_losses(now.plus(ROUTERS_NOTICE));
+                }
                 if core.config.message_id_sync {
                     self.syncs.departed(shards);
                 }

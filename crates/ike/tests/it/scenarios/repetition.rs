@@ -166,3 +166,28 @@ fn our_own_messages_coming_back_change_nothing() {
     assert_eq!(world.hosts[0].endpoint.stats().discarded(Discard::UnknownSpi), 1);
     world.assert_tunnel();
 }
+
+/// After a takeover behind routers, the response may go to the node that is gone.
+#[test]
+fn where_losses_are_expected_the_first_repetition_comes_soon() {
+    for (expected, first) in [(false, 4000), (true, 500)] {
+        let mut world = World::established(31, |_, _| {});
+        let (now, id) = (world.now, world.hosts[0].sas()[0].children[0].id);
+        if expected {
+            world.hosts[0].endpoint.expect_losses(now.plus(Duration::from_secs(1)));
+        }
+        world.network.up = false;
+        assert!(world.hosts[0].endpoint.rekey_child(now, id));
+        world.settle(0);
+        let requests = |world: &World| sent(world, 0, ExchangeType::CreateChildSa, false).len();
+        world.run(Duration::from_millis(first - 100));
+        assert_eq!(requests(&world), 1, "{expected}");
+        world.run(Duration::from_millis(200));
+        assert_eq!(requests(&world), 2, "{expected}");
+        // From then on it has the usual patience.
+        world.run(Duration::from_millis(7000));
+        assert_eq!(requests(&world), 2, "{expected}");
+        world.run(Duration::from_millis(300));
+        assert_eq!(requests(&world), 3, "{expected}");
+    }
+}
