@@ -79,8 +79,8 @@ plants! {
     RestNotAwaited = "rest-not-awaited",
     /// The last nodes go on wherever the engine calls them quorate.
     VotesNotCounted = "votes-not-counted",
-    /// A node that takes an SA over counts on having seen its packets, although routers gave them to
-    /// another node.
+    /// A node that takes an SA over counts on having seen its packets, although routers gave them
+    /// to another node.
     FloorAsSeen = "floor-as-seen",
     /// What was relayed to a node and is not for it is relayed again.
     RelayedTwice = "relayed-twice",

@@ -13,8 +13,8 @@
 //! - **A process that has restarted never has a key of its former life.** It has keys only after an
 //!   exchange in which a STATUS of this life counted for it ([`of_view`] checks that).
 //! - **Each key has one sender.** The names of sender and receiver go into it.
-//! - **A machine that was set back to an earlier state** may have the key of a view that it has sent
-//!   in since. Like every other packet, a relayed packet leaves only in the generation of the
+//! - **A machine that was set back to an earlier state** may have the key of a view that it has
+//!   sent in since. Like every other packet, a relayed packet leaves only in the generation of the
 //!   machine in which the fence was opened, and [`super::Group::rolled_back`] ends in another view.
 
 use super::core::Core;

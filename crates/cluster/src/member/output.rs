@@ -101,9 +101,9 @@ pub enum MemberOutput {
     },
     /// The shards whose packets and IKE this node keeps from now on.
     Shards(Ownership),
-    /// Protect packets on their way to these nodes, and back, with these keys. They replace those of
-    /// before. Under each key numbers begin from 1. Only with [`crate::group::Ingress::Routed`], as
-    /// the following two.
+    /// Protect packets on their way to these nodes, and back, with these keys. They replace those
+    /// of before. Under each key numbers begin from 1. Only with [`crate::group::Ingress::Routed`],
+    /// as the following two.
     RelayKeys(Vec<RelayKeys>),
     /// Relay the packets of each shard to this node from now on.
     Carriers(Box<CarrierTable>),
@@ -237,8 +237,8 @@ pub struct TakenIn {
 
 impl TakenIn {
     /// The number up to which all count as seen. `seen` is the highest number that this node's
-    /// filter has seen. Where it does not see what other nodes accept, it is the highest number that
-    /// the former owner can have accepted.
+    /// filter has seen. Where it does not see what other nodes accept, it is the highest number
+    /// that the former owner can have accepted.
     pub fn floor(&self, seen: Option<u64>) -> u64 {
         if self.unseen && !planted(Plant::FloorAsSeen) {
             return self.mark.saturating_add(self.reach);

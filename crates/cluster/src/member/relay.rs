@@ -93,3 +93,30 @@ impl Member {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::group::Group;
+    use proptest::prelude::*;
+
+    #[test]
+    fn what_was_written_is_read_and_a_large_message_fits() {
+        let [local, remote] = ["[2001:db8::1]:4500", "[2001:db8::2]:65535"].map(|addr| addr.parse().unwrap());
+        // A certificate with its chain has some thousand octets.
+        let message = &[7; 65_400];
+        let octets = postcard::to_allocvec(&Relayed::Ike { local, remote, message }).unwrap();
+        assert!(octets.len() <= Group::MAX_RELAYED_OCTETS, "{}", octets.len());
+        let Ok(Relayed::Ike { message: read, .. }) = postcard::from_bytes(&octets) else { panic!() };
+        assert_eq!(read, message);
+        assert!(postcard::from_bytes::<Relayed<'_>>(&octets[..octets.len() - 1]).is_err());
+    }
+
+    proptest! {
+        /// A node that has the key may still say anything.
+        #[test]
+        fn anything_is_read_or_refused(octets in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = postcard::from_bytes::<Relayed<'_>>(&octets);
+        }
+    }
+}

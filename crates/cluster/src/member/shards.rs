@@ -144,8 +144,8 @@ impl Shards {
         true
     }
 
-    /// The shard in which a peer's first message is answered. Where routers give it to one node, that
-    /// node answers in a shard of its own. The allocator finds the shard in the same way.
+    /// The shard in which a peer's first message is answered. Where routers give it to one node,
+    /// that node answers in a shard of its own. The allocator finds the shard in the same way.
     fn answers_in(&self, core: &Core, initiator: IkeSpi) -> Shard {
         let hashed = core.key.initiator(initiator.to_bytes());
         let own = if core.is_routed() { self.shown.ike } else { ShardSet::EMPTY };

@@ -186,8 +186,8 @@ fn packets_of_a_suspect_go_to_its_standby() {
     assert_all_know_the_carriers(&world);
 }
 
-/// The nodes that a node relays packets to, of those that count here, carry their shards or keep the
-/// packets back.
+/// The nodes that a node relays packets to, of those that count here, carry their shards or keep
+/// the packets back.
 fn assert_kept(world: &World, node: usize, table: &CarrierTable, counts: impl Fn(usize) -> bool) {
     for (shard, carrier) in (0..=255).map(Shard).zip(table) {
         let carrier = usize::from(carrier.unwrap().get()) - 1;
@@ -261,9 +261,9 @@ fn the_last_node_goes_on_serving_while_it_leaves() {
     assert!(world.nodes[0].serves);
 }
 
-/// The filter of the node that takes over has not seen what routers gave to the owner, so all numbers
-/// that the owner can have accepted count as seen. The peer is asked to skip them; if it cannot, it
-/// gets new keys.
+/// The filter of the node that takes over has not seen what routers gave to the owner, so all
+/// numbers that the owner can have accepted count as seen. The peer is asked to skip them; if it
+/// cannot, it gets new keys.
 #[test]
 fn a_takeover_counts_all_that_the_owner_can_have_accepted_as_seen() {
     for unknown in [false, true] {

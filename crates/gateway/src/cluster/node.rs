@@ -163,8 +163,8 @@ fn ports(own: &[IpAddr], fib: &Fib) -> Vec<(u8, PortIndex)> {
     (0_u8..).zip(own).filter_map(port).collect()
 }
 
-/// The device of the routes by which routers learn of this node. Interfaces have names of at most 15
-/// characters.
+/// The device of the routes by which routers learn of this node. Interfaces have names of at most
+/// 15 characters.
 fn announcing_device(tun: &str) -> String {
     let stem: String = tun.chars().take(11).collect();
     format!("{stem}-bgp")

@@ -3,6 +3,7 @@
 //! A cluster takes seconds to start, so each test lets one failure follow another. Limits are far
 //! beyond what is usual: `testudo bench failover` measures, these tests judge.
 
+mod announced;
 mod counters;
 mod daemons;
 mod exchanges;

@@ -2,8 +2,8 @@
 //! carries the packets of each shard, so that others relay them to it, and whether routers are to
 //! give this node any packets.
 //!
-//! The table is a hint. A node that a packet was relayed to drops it unless it carries its shard, so
-//! a wrong entry costs packets and nothing else.
+//! The table is a hint. A node that a packet was relayed to drops it unless it carries its shard,
+//! so a wrong entry costs packets and nothing else.
 //!
 //! **A suspect** receives nothing more: its standby carries its packets.
 //!
