@@ -13,6 +13,8 @@ fn run(seed: u64, flaw: Flaw, kinds: &[Kind]) -> Outcome {
     scenario.nodes = 1;
     // There is no other gateway to replace one that has failed permanently.
     scenario.lasting = Lasting::None;
+    // And nobody to relay for.
+    scenario.routed = None;
     scenario.only = kinds.to_vec();
     World::new(
         scenario,

@@ -32,11 +32,11 @@ fn the_invariants_hold_in_hundreds_of_worlds() {
     // All nodes have the same octets of each IKE SA, whatever happens.
     assert_eq!(totals.counters["changes that do not fit"], 0, "{told}");
     // Worlds in which nothing happens prove nothing.
-    for what in ["changes told", "tunnels", "rekeyings", "packets delivered", "views"] {
+    for what in ["changes told", "tunnels", "rekeyings", "packets delivered", "packets relayed", "views"] {
         assert!(totals.counters[what] > 1000, "{what}: {told}");
     }
     // These are rare, and should be.
-    for (what, least) in [("provisional doubles", 5), ("unseen doubles", 200)] {
+    for (what, least) in [("provisional doubles", 5), ("unseen doubles", 100)] {
         assert!(totals.counters[what] > least, "{what}: {told}");
     }
     // The engine has delivered messages to their senders only, and then lost them.
