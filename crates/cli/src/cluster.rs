@@ -1,6 +1,7 @@
 //! `testudo cluster`: the cluster as the asked node sees it, for people or as JSON.
 
 use crate::daemon::{self, DaemonArgs};
+use crate::nodes::{self, Change};
 use std::process::ExitCode;
 use testudo_terminal::table::Align::{Left, Right};
 use testudo_terminal::table::Table;
@@ -12,10 +13,26 @@ use testudo_vici::{Error, counters::Named};
 
 const ALONE: &str = "This gateway stands alone: there is no [cluster] in its testudo.toml.\n";
 
-/// Shows the cluster; failures go to standard error. A lone gateway has no cluster: `null` in JSON.
-pub(crate) fn run(args: &DaemonArgs) -> ExitCode {
+/// What to do with the cluster: nothing but showing it, as a rule.
+#[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct ClusterArgs {
+    #[command(subcommand)]
+    change: Option<Change>,
+    #[command(flatten)]
+    daemon: DaemonArgs,
+}
+
+/// Shows the cluster, or changes its nodes; failures go to standard error. A lone gateway has no
+/// cluster: `null` in JSON.
+pub(crate) fn run(args: &ClusterArgs) -> ExitCode {
+    if let Some(change) = &args.change {
+        return nodes::run(change);
+    }
     let ask = |client: &mut Client, _: &_| ask(client);
-    daemon::show("cluster", args, ask, |report| report.as_ref().map_or_else(|| ALONE.to_owned(), format))
+    daemon::show("cluster", &args.daemon, ask, |report| {
+        report.as_ref().map_or_else(|| ALONE.to_owned(), format)
+    })
 }
 
 /// The daemon's report on its cluster; `None` for a lone gateway.
@@ -28,6 +45,7 @@ fn format(report: &ClusterReport) -> String {
     let mut table = Table::new(&[("", Left), ("", Left)]);
     for (name, value) in [
         ("Node", node(report)),
+        ("Nodes", configured(report)),
         ("View", view(report)),
         ("Replication", replication(report)),
         ("Configuration", configuration(report)),
@@ -52,6 +70,17 @@ fn node(report: &ClusterReport) -> String {
     let state = if report.synced { "holds the state" } else { "does not hold the state" };
     let lease = report.sender.map_or_else(|| "no sender ID".to_owned(), |id| format!("sender ID {id:#06x}"));
     format!("{}, {}, {state}, {lease}", report.node, report.phase.name())
+}
+
+/// The nodes that count, whether they are there or not.
+fn configured(report: &ClusterReport) -> String {
+    let nodes: Vec<_> = report.configured.iter().map(u64::to_string).collect();
+    let source = match report.roster {
+        0 => "as in testudo.toml".to_owned(),
+        changes => format!("changed {changes} times"),
+    };
+    let changing = if report.changing { "; another change is under way" } else { "" };
+    format!("{}, {source}{changing}", nodes.join(" "))
 }
 
 /// The ring's name as `corosync-quorumtool` writes it.

@@ -21,7 +21,15 @@ pub(crate) struct DaemonArgs {
     socket: PathBuf,
     /// Prints JSON.
     #[arg(long)]
-    json: bool,
+    pub(crate) json: bool,
+}
+
+#[cfg(test)]
+impl DaemonArgs {
+    /// With this socket.
+    pub(crate) fn of(socket: &str) -> Self {
+        Self { socket: socket.into(), json: false }
+    }
 }
 
 /// Why there is nothing to show.

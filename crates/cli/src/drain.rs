@@ -4,6 +4,7 @@ use crate::cluster;
 use crate::daemon::{self, DaemonArgs};
 use serde::Serialize;
 use std::cell::Cell;
+use std::io;
 use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -64,8 +65,31 @@ fn ask(client: &mut Client, args: &DrainArgs, progress: &Progress) -> Result<Dra
     }
     client.command("testudo-drain", request)?;
     let until = Instant::now() + Duration::from_secs(args.wait);
+    await_drain(client, args.node, args.undo, until, progress)
+}
+
+/// Drains that node before it is removed. A timeout is an error.
+pub(crate) fn drain(
+    client: &mut Client,
+    node: u32,
+    until: Instant,
+    progress: &Progress,
+) -> Result<(), Error> {
+    client.command("testudo-drain", Message::new().with("node", node.to_string()))?;
+    let found = await_drain(client, Some(node), false, until, progress)?;
+    let why = || io::Error::new(io::ErrorKind::TimedOut, format(&found));
+    if found.done { Ok(()) } else { Err(why().into()) }
+}
+
+fn await_drain(
+    client: &mut Client,
+    node: Option<u32>,
+    undo: bool,
+    until: Instant,
+    progress: &Progress,
+) -> Result<Drained, Error> {
     loop {
-        let found = look(client, args)?;
+        let found = look(client, node, undo)?;
         if found.done || Instant::now() >= until {
             return Ok(found);
         }
@@ -84,12 +108,12 @@ fn waiting(found: &Drained, left: Duration) -> String {
     }
 }
 
-fn look(client: &mut Client, args: &DrainArgs) -> Result<Drained, Error> {
+fn look(client: &mut Client, node: Option<u32>, undo: bool) -> Result<Drained, Error> {
     let report = cluster::ask(client)?.unwrap_or_default();
-    let number = args.node.map_or(report.node, u64::from);
+    let number = node.map_or(report.node, u64::from);
     let node = report.nodes.into_iter().find(|node| node.id == number).unwrap_or_default();
     let drained = node.state == NodeState::Drained;
-    let done = if args.undo { !drained && node.shards > 0 } else { drained && node.shards == 0 };
+    let done = if undo { !drained && node.shards > 0 } else { drained && node.shards == 0 };
     Ok(Drained { node: number, drained, shards: node.shards, done })
 }
 

@@ -13,6 +13,7 @@ mod configured;
 mod daemon;
 mod drain;
 mod external;
+mod nodes;
 mod release;
 mod shut;
 mod status;
@@ -51,9 +52,10 @@ enum Command {
     /// Shows which children are up and which are not, tunnels, ports, workers and why packets were
     /// dropped.
     Status(status::StatusArgs),
-    /// Shows the nodes of the cluster, and which shards and state this one has.
+    /// Shows the nodes of the cluster, and which shards and state this one has; or adds a node, or
+    /// removes one.
     #[command(after_help = CLUSTER_WORDS)]
-    Cluster(daemon::DaemonArgs),
+    Cluster(cluster::ClusterArgs),
     /// Has a node of the cluster give its shards to the others, so that it can be stopped without a
     /// lost packet.
     Drain(drain::DrainArgs),

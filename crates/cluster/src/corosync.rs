@@ -65,13 +65,13 @@ impl Corosync {
         }
         let poll = mio::Poll::new()?;
         let waker = mio::Waker::new(poll.registry(), thread::WAKE)?;
-        let shared = Arc::new(Shared::new(waker)?);
+        let shared = Arc::new(Shared::new(waker, electorate)?);
         let thread = Thread {
             poll,
             shared: Arc::clone(&shared),
             libraries,
             node,
-            electorate,
+            rule: electorate.rule,
             group: group.to_owned(),
             witness: Watch::default(),
         };
@@ -97,6 +97,22 @@ impl Corosync {
     /// What in corosync.conf does not fit the rule of quorum, as of the last check.
     pub fn misfit(&self) -> Option<String> {
         self.shared.misfit()
+    }
+
+    /// The nodes of corosync.conf, as the daemon has read it last. `None` if it is not running, or
+    /// has not been asked yet.
+    pub fn nodes(&self) -> Option<Vec<NodeId>> {
+        self.shared.nodes()
+    }
+
+    /// The nodes of the cluster have changed: the next ring is judged by these.
+    pub fn set_electorate(&self, electorate: Electorate) {
+        self.shared.set_electorate(electorate);
+    }
+
+    /// Leaves the group for good.
+    pub fn leave(&self) {
+        self.shared.leave();
     }
 
     /// A descriptor that is readable from the moment when there is an event, or room again after

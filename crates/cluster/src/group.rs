@@ -32,6 +32,8 @@ mod outbox;
 mod output;
 mod queue;
 mod relays;
+mod roster;
+mod roster_change;
 mod status;
 #[cfg(test)]
 mod tests;
@@ -46,6 +48,8 @@ pub use durable::{Begun, Durable};
 pub use outbox::Ticket;
 pub use output::{GroupOutput, ViewStart};
 pub use relays::RelayKeys;
+pub use roster::{Majorities, NodeChange, Roster, Rosters};
+pub use roster_change::ChangeError;
 pub use status::{Counters, GroupStatus, PeerStatus, Phase};
 pub use views::stability::Position;
 
@@ -77,6 +81,8 @@ pub struct Group {
     queue: EngineQueue,
     vitals: Vitals,
     fence: Fence,
+    /// A step of a change of the roster is under way from this node.
+    change_asked: bool,
 }
 
 impl Group {
@@ -87,12 +93,13 @@ impl Group {
     pub fn new(config: GroupConfig, durable: Durable, entropy: Box<dyn Entropy + Send>, now: Time) -> Self {
         Self {
             leases: Leases::new(config.node, durable.incarnation),
-            vitals: Vitals::new(&config, now),
-            core: Core::new(config, entropy),
+            vitals: Vitals::new(&config, &durable.rosters_or(&config.roster), now),
+            core: Core::new(config, &durable, entropy),
             views: Views::new(durable),
             outbox: Outbox::default(),
             queue: EngineQueue::default(),
             fence: Fence::default(),
+            change_asked: false,
         }
     }
 
@@ -324,8 +331,14 @@ impl Group {
         let Some(running) = self.views.recorded_mut() else { return };
         running.settle(&mut self.core);
         let stability = &running.stability;
-        let needed = self.core.config.lease_holders(running.view.members.len());
-        let granted = self.leases.grant(needed, |count| stability.holders(count));
+        let granted =
+            self.leases.grant(|count| match self.core.config.quorum {
+                QuorumRule::Majority => self.core.rosters.all().all(|roster| {
+                    roster.is_majority(|node| stability.holds(self.core.config.node, node, count))
+                }),
+                // Where views are counted by the view before, each later view has one of its members.
+                QuorumRule::LastManStanding => stability.all_hold(count),
+            });
         if stability.has_begun_everywhere() {
             self.views.history.begun_everywhere();
         }
@@ -333,6 +346,7 @@ impl Group {
             self.core.outputs.push_back(GroupOutput::Sender(sender));
             self.lease(false);
         }
+        self.settle_roster();
     }
 }
 

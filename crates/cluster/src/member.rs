@@ -14,6 +14,7 @@ mod core;
 mod counter;
 mod inspect;
 mod listing;
+mod nodes;
 mod numbers;
 mod output;
 mod relay;
@@ -27,6 +28,7 @@ pub use asks::AskError;
 pub use config::MemberConfig;
 pub use configuration::{ConfigurationStatus, Difference, Found, LastCommand};
 pub use listing::RemoteSas;
+pub use nodes::NodesError;
 pub use output::{Flushed, MemberOutput, TakenIn, TakenLanes};
 pub use replication::changes::{IkeUpdateCounts, MessageCount};
 pub use shards::carriers::CarrierTable;
@@ -40,6 +42,7 @@ use crate::group::{Durable, GroupOutput};
 use crate::node::NodeId;
 use asks::Asks;
 use configuration::Configuration;
+use nodes::EngineNodes;
 use replication::Replication;
 use shards::Shards;
 use shards::takeover::Take;
@@ -65,6 +68,7 @@ pub struct Member {
     shards: Shards,
     configuration: Configuration,
     asks: Asks,
+    engine_nodes: EngineNodes,
 }
 
 impl Member {
@@ -83,6 +87,7 @@ impl Member {
             core: Core::new(config, durable, entropy, now),
             shards: Shards::new(),
             asks: Asks::default(),
+            engine_nodes: EngineNodes::default(),
         };
         member.shards.update_homes(&mut member.core, now);
         member
@@ -342,6 +347,8 @@ impl Member {
                     self.core.outputs.push_back(MemberOutput::Sender(sender));
                     self.shards.import_some(&mut self.core, &mut self.replication, now);
                 }
+                GroupOutput::Leave => self.core.outputs.push_back(MemberOutput::Leave),
+                GroupOutput::Rosters => self.core.outputs.push_back(MemberOutput::Rosters),
                 GroupOutput::Multicast(bytes) => self.core.multicasts.push_back(bytes),
                 other => self.core.outputs.extend(passed_on(other)),
             }

@@ -6,7 +6,21 @@ use testudo_base::spi::SenderId;
 /// Number of a node of the cluster: corosync's `nodeid`, and the node slot of its sender IDs (RFC
 /// 6054).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "u8")]
 pub struct NodeId(u8);
+
+/// No node has this number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0} is no number of a node")]
+pub struct NotANode(u8);
+
+impl TryFrom<u8> for NodeId {
+    type Error = NotANode;
+
+    fn try_from(number: u8) -> Result<Self, NotANode> {
+        Self::new(number.into()).ok_or(NotANode(number))
+    }
+}
 
 impl NodeId {
     /// The highest number: sender IDs have room for no more. 0 stands for a lone gateway.
@@ -52,5 +66,7 @@ mod tests {
         let node = NodeId::new(31).unwrap();
         assert_eq!(node.sender(2047), Some(SenderId(u16::MAX)));
         assert_eq!(node.sender(2048), None);
+        let read = |octet: u8| postcard::from_bytes::<NodeId>(&[octet]).ok();
+        assert_eq!((read(31), read(0), read(32)), (Some(node), None, None));
     }
 }

@@ -30,9 +30,9 @@ use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 /// has no new operation: a node of that version is brought up to date beside the engine. 18 has
 /// more in the states of IKE SAs: see [`states`]. 19 brought [`Op::LineRate`]. 20 again has more in
 /// the states of IKE SAs. 21 brought [`Effect::Replace`]. 22 brought Child SAs that are spread over
-/// the nodes, 23 [`Ranking::Balanced`] and other lanes.
+/// the nodes, 23 [`Ranking::Balanced`] and other lanes. 24 brought [`Op::EngineNodes`].
 pub(crate) const OLDEST: u8 = 15;
-pub(crate) const NEWEST: u8 = 23;
+pub(crate) const NEWEST: u8 = 24;
 /// The version that brought [`Op::Configure`] and all operations after it, and RFC 6311 in the
 /// states of IKE SAs.
 pub(crate) const CONTROL_PLANE: u8 = 16;
@@ -52,6 +52,9 @@ pub(crate) const REPLACEMENTS: u8 = 21;
 /// The first version whose nodes spread Child SAs as this one does. [`Op::SpreadChild`],
 /// [`Op::Stripe`] and [`Op::LaneTops`] came with 22, whose lanes were others.
 pub(crate) const SPREADING: u8 = 23;
+
+/// The version that brought changes of the roster, and [`Op::EngineNodes`].
+pub(crate) const ROSTERS: u8 = 24;
 
 /// How nodes of this version rank for a shard.
 pub(crate) fn ranking(version: u8) -> Ranking {
@@ -144,6 +147,8 @@ pub(crate) enum Op {
     /// EDGES of spread Child SAs: the highest numbers that the sender has accepted in lanes that it
     /// has stopped carrying.
     LaneTops(Vec<(Spi, Vec<(Shard, u64)>)>),
+    /// The nodes that the sender's engine is configured with.
+    EngineNodes { nodes: Vec<NodeId> },
 }
 
 /// An IKE SA.
@@ -289,7 +294,8 @@ impl Op {
             | Self::Answer(_)
             | Self::RemoteEvent(_)
             | Self::LineRate { .. }
-            | Self::LaneTops(_) => {
+            | Self::LaneTops(_)
+            | Self::EngineNodes { .. } => {
                 return None;
             }
         })
@@ -316,6 +322,7 @@ impl Op {
             }
             Self::Ask { ask: Ask::Terminate { sas, .. } | Ask::Rekey { sas, .. }, .. } => 16 + sas.len() * 11,
             Self::Ask { .. } | Self::Answer(_) => 256,
+            Self::EngineNodes { nodes } => 8 + nodes.len(),
             _ => 32,
         }
     }
@@ -334,6 +341,7 @@ impl Op {
             | Self::RemoteEvent(_) => CONTROL_PLANE,
             Self::LineRate { .. } => LINE_RATES,
             Self::SpreadChild { .. } | Self::Stripe(_) | Self::LaneTops(_) => SPREADING,
+            Self::EngineNodes { .. } => ROSTERS,
             _ => OLDEST,
         }
     }

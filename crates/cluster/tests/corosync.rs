@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use testudo_cluster::corosync::{Corosync, Electorate, Libraries};
 use testudo_cluster::engine::{Engine, EngineEvent, View};
-use testudo_cluster::group::QuorumRule;
+use testudo_cluster::group::{Majorities, QuorumRule};
 use testudo_cluster::node::NodeId;
 use testudo_lab::cluster::{self, Cluster, Cut, Net};
 use testudo_lab::corosync::{Corosync as Daemon, Ring, Timers};
@@ -67,7 +67,7 @@ fn start(node: u8, group: &str, begin: impl FnOnce() + Send + 'static) -> std::i
     Corosync::start(
         Libraries::load().unwrap(),
         number(node),
-        Electorate { nodes: 3, rule: QuorumRule::Majority },
+        Electorate { nodes: Majorities::of(&[1, 2, 3].map(number)), number: 0, rule: QuorumRule::Majority },
         group,
         begin,
     )

@@ -1,5 +1,5 @@
 //! The types and constants of corosync's headers that are used here: `corotypes.h`, `cpg.h`,
-//! `quorum.h` and `votequorum.h` of corosync 3.1. A C `enum` of these is an `unsigned int`.
+//! `quorum.h`, `votequorum.h` and `cmap.h` of corosync 3.1. A C `enum` of these is an `unsigned int`.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::ptr;
@@ -7,7 +7,7 @@ use std::ptr;
 #[cfg(test)]
 mod tests;
 
-/// `cpg_handle_t`, `quorum_handle_t` and `votequorum_handle_t`.
+/// `cpg_handle_t`, `quorum_handle_t`, `votequorum_handle_t` and `cmap_handle_t`.
 pub(crate) type Handle = u64;
 /// `cs_error_t`
 pub(crate) type Answer = c_uint;
@@ -191,4 +191,7 @@ pub(crate) struct Functions {
     pub(crate) votequorum_initialize: unsafe extern "C" fn(*mut Handle, *mut VoteCallbacks) -> Answer,
     pub(crate) votequorum_getinfo: unsafe extern "C" fn(Handle, nodeid: c_uint, *mut RawVoteInfo) -> Answer,
     pub(crate) votequorum_finalize: unsafe extern "C" fn(Handle) -> Answer,
+    pub(crate) cmap_initialize: unsafe extern "C" fn(*mut Handle) -> Answer,
+    pub(crate) cmap_get_uint32: unsafe extern "C" fn(Handle, key: *const c_char, *mut u32) -> Answer,
+    pub(crate) cmap_finalize: unsafe extern "C" fn(Handle) -> Answer,
 }

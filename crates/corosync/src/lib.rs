@@ -1,5 +1,5 @@
-//! The part of corosync's client libraries that a cluster uses: closed process groups (CPG), quorum
-//! and the votes that make it.
+//! The part of corosync's client libraries that a cluster uses: closed process groups (CPG), quorum,
+//! the votes that make it, and the nodes that corosync is configured with.
 //!
 //! [`Libraries::load`] loads them. A program that never calls it runs where they are not installed:
 //! nothing is linked, and nothing of corosync is needed to build this crate. A connection needs
@@ -29,6 +29,8 @@ mod error;
 mod ffi;
 #[allow(unsafe_code, reason = "loads the libraries, and gives their functions types")]
 mod library;
+#[allow(unsafe_code, reason = "calls libcmap")]
+mod map;
 #[allow(unsafe_code, reason = "calls libquorum, which calls back")]
 mod quorum;
 #[allow(unsafe_code, reason = "calls libvotequorum")]
@@ -38,5 +40,6 @@ pub use cpg::{Address, Cpg, CpgEvent};
 pub use error::{Error, Status};
 pub use ffi::RingId;
 pub use library::Libraries;
+pub use map::Map;
 pub use quorum::{Quorum, QuorumEvent};
 pub use votes::{VoteInfo, VoteOptions, Votes};

@@ -16,6 +16,7 @@ struct Named {
 const CPG: Named = Named { file: "libcpg.so.4", package: "libcpg4" };
 const QUORUM: Named = Named { file: "libquorum.so.5", package: "libquorum5" };
 const VOTEQUORUM: Named = Named { file: "libvotequorum.so.8", package: "libvotequorum8" };
+const CMAP: Named = Named { file: "libcmap.so.4", package: "libcmap4" };
 
 static LOADED: OnceLock<Functions> = OnceLock::new();
 
@@ -29,14 +30,15 @@ impl Libraries {
         if let Some(functions) = LOADED.get() {
             return Ok(Self(functions));
         }
-        let functions = Functions::load([CPG, QUORUM, VOTEQUORUM])?;
+        let functions = Functions::load([CPG, QUORUM, VOTEQUORUM, CMAP])?;
         Ok(Self(LOADED.get_or_init(|| functions)))
     }
 }
 
 impl Functions {
-    fn load([cpg, quorum, votes]: [Named; 3]) -> Result<Self, Error> {
-        let (cpg, quorum, votes) = (Loaded::open(cpg)?, Loaded::open(quorum)?, Loaded::open(votes)?);
+    fn load([cpg, quorum, votes, map]: [Named; 4]) -> Result<Self, Error> {
+        let (cpg, quorum) = (Loaded::open(cpg)?, Loaded::open(quorum)?);
+        let (votes, map) = (Loaded::open(votes)?, Loaded::open(map)?);
         // SAFETY: each field has the type that corosync's header gives to the function of its name;
         // the C compiler compares them (ffi/tests.rs).
         unsafe {
@@ -56,6 +58,9 @@ impl Functions {
                 votequorum_initialize: votes.function(c"votequorum_initialize")?,
                 votequorum_getinfo: votes.function(c"votequorum_getinfo")?,
                 votequorum_finalize: votes.function(c"votequorum_finalize")?,
+                cmap_initialize: map.function(c"cmap_initialize")?,
+                cmap_get_uint32: map.function(c"cmap_get_uint32")?,
+                cmap_finalize: map.function(c"cmap_finalize")?,
             })
         }
     }
@@ -112,8 +117,8 @@ mod tests {
 
     #[test]
     fn a_library_that_is_missing_is_named_with_its_package() {
-        for missing in 0..3 {
-            let mut wanted = [CPG, QUORUM, VOTEQUORUM];
+        for missing in 0..4 {
+            let mut wanted = [CPG, QUORUM, VOTEQUORUM, CMAP];
             wanted[missing].file = "libnothing.so.9";
             let expected = format!(
                 "cannot load corosync's library libnothing.so.9: libnothing.so.9: cannot open shared object file: No such file \
@@ -127,7 +132,7 @@ mod tests {
     #[test]
     fn a_function_that_is_missing_is_named_with_its_library() {
         let libc = Named { file: "libc.so.6", ..CPG };
-        let error = Functions::load([libc, QUORUM, VOTEQUORUM]).unwrap_err().to_string();
+        let error = Functions::load([libc, QUORUM, VOTEQUORUM, CMAP]).unwrap_err().to_string();
         assert!(
             error.starts_with("corosync's library libc.so.6 has no function cpg_model_initialize ("),
             "{error}"

@@ -7,6 +7,7 @@ use std::cell::Cell;
 use std::marker::PhantomData;
 use std::os::fd::RawFd;
 use std::ptr;
+use std::slice;
 
 /// A connection, which ends when it is dropped.
 #[derive(Debug)]
@@ -19,14 +20,14 @@ pub struct Quorum {
 }
 
 /// Whether a ring is quorate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuorumEvent {
     /// The ring.
     pub ring: RingId,
     /// Whether corosync calls it quorate.
     pub quorate: bool,
-    /// How many nodes are in it.
-    pub nodes: u32,
+    /// The nodes that are in it.
+    pub nodes: Vec<u32>,
 }
 
 thread_local! {
@@ -93,7 +94,12 @@ impl Drop for Quorum {
     }
 }
 
-unsafe extern "C" fn quorum_changed(_: Handle, quorate: u32, ring: RingId, nodes: u32, _: *const u32) {
+unsafe extern "C" fn quorum_changed(_: Handle, quorate: u32, ring: RingId, count: u32, first: *const u32) {
+    let nodes = match usize::try_from(count) {
+        // SAFETY: the library points to as many numbers as it says, within the call.
+        Ok(count) if !first.is_null() => unsafe { slice::from_raw_parts(first, count) }.to_vec(),
+        _ => Vec::new(),
+    };
     let event = QuorumEvent { ring, quorate: quorate == 1, nodes };
     // The slot exists as long as the thread dispatches. A panic here would end the process.
     let _outside = CALLED_BACK.try_with(|slot| slot.set(Some(event)));
@@ -107,10 +113,14 @@ mod tests {
     fn a_callback_says_which_ring_is_quorate() {
         let ring = RingId { nodeid: 2, seq: 1 << 40 };
         for (said, quorate) in [(0, false), (1, true), (2, false)] {
-            // SAFETY: it reads no pointer.
-            unsafe { quorum_changed(1, said, ring, 3, ptr::null()) };
-            assert_eq!(CALLED_BACK.take(), Some(QuorumEvent { ring, quorate, nodes: 3 }));
+            let nodes = [1, 3, 9];
+            // SAFETY: there are three numbers.
+            unsafe { quorum_changed(1, said, ring, 3, nodes.as_ptr()) };
+            assert_eq!(CALLED_BACK.take(), Some(QuorumEvent { ring, quorate, nodes: nodes.to_vec() }));
         }
+        // SAFETY: there is no number.
+        unsafe { quorum_changed(1, 1, ring, 0, ptr::null()) };
+        assert_eq!(CALLED_BACK.take(), Some(QuorumEvent { ring, quorate: true, nodes: vec![] }));
         assert_eq!(CALLED_BACK.take(), None);
     }
 }

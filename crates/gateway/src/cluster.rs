@@ -11,6 +11,7 @@ mod load;
 mod node;
 mod report;
 pub(crate) mod rollback;
+pub(crate) mod roster;
 
 use announcer::Announcer;
 use disk::{Disk, Writer};

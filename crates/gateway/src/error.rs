@@ -10,7 +10,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use testudo_base::prefix::Prefix;
 use testudo_base::spi::SenderId;
-use testudo_cluster::member::{AskError, DrainError};
+use testudo_cluster::member::{AskError, DrainError, NodesError};
 use testudo_cluster::node::NodeId;
 use testudo_crypto::CryptoError;
 use testudo_fastpath::error::Error as FastpathError;
@@ -69,7 +69,7 @@ pub(crate) enum Error {
     /// The file of the node's state holds something else.
     #[error(
         "{}: found {found:?}, expected the number of this node's last incarnation, 0 to {last}, \
-         and the epoch, ring and members of its last view",
+         and the epoch, ring and members of its last view, then the nodes of the cluster if they were changed",
         .file.display(),
         last = SenderId::LAST_INCARNATION
     )]
@@ -173,6 +173,19 @@ pub(crate) enum Error {
     /// The node is not drained.
     #[error(transparent)]
     Drain(#[from] DrainError),
+    /// The nodes of the cluster are not changed.
+    #[error(transparent)]
+    Nodes(#[from] NodesError),
+    /// A node has an address on each link.
+    #[error(
+        "addresses: found {}, expected {expected}, as many as the other nodes have: on the cluster link first, then on \
+         each [[port]] in its order",
+        addresses(found)
+    )]
+    NodeAddressCount { found: Vec<IpAddr>, expected: usize },
+    /// No two nodes have one address.
+    #[error("addresses: found {address}, which {user} has, expected addresses of the new node alone")]
+    NodeAddressInUse { address: IpAddr, user: String },
     /// The owner of an SA cannot be asked.
     #[error(transparent)]
     Ask(#[from] AskError),
@@ -261,6 +274,10 @@ fn port_hint(error: &io::Error) -> &'static str {
         io::ErrorKind::AddrInUse => " (is another IKE daemon running here?)",
         _ => "",
     }
+}
+
+fn addresses(found: &[IpAddr]) -> String {
+    found.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
 
 fn address_hint(error: &io::Error) -> &'static str {

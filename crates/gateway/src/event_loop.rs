@@ -163,11 +163,12 @@ impl Loop {
         let member =
             prepared.as_ref().map(|prepared| prepared.member(endpoint_config(config), cluster_time()));
         // Then the gate is shut: whatever fails from here on, nothing leaves in clear.
+        let nodes = prepared.as_ref().map_or(1, Prepared::node_count);
         let plan = config.cluster.as_ref().zip(member.as_ref()).map(|(settings, member)| ClusterPlan {
             vips: settings.vips.iter().copied().collect(),
             ports: config.ports.iter().map(|port| port.interface.as_str()).collect(),
             key: member.hash_key(),
-            nodes: settings.nodes.len() as u64,
+            nodes,
             routed: settings.ingress == Ingress::Routed,
         });
         let data = DataPath::start(config, &assignment, plan.as_ref())?;

@@ -23,8 +23,8 @@ use testudo_vici::CommandError;
 use testudo_vici::children::ChildReport;
 use testudo_vici::cluster::ClusterReport;
 use testudo_vici::control::{
-    ConfigChange, Control, Drain, Initiate, JobId, LoadedBy, Rekey, Selection, SetPolicy, Stats, Terminate,
-    Version,
+    ChangeNodes, ConfigChange, Control, Drain, Initiate, JobId, LoadedBy, Rekey, Selection, SetPolicy, Stats,
+    Terminate, Version,
 };
 use testudo_vici::counters::Counters;
 use testudo_vici::overlap::Twin;
@@ -427,6 +427,10 @@ impl Control for Gateway {
         member.drain(self.now, node, request.drained)?;
         self.settle();
         Ok(())
+    }
+
+    fn change_nodes(&mut self, request: &ChangeNodes) -> Result<u64, CommandError> {
+        Ok(Gateway::change_nodes(self, request)?)
     }
 
     fn shut(&self, behind: Option<AddrRange>) -> ShutPage {

@@ -84,6 +84,8 @@ plants! {
     FloorAsSeen = "floor-as-seen",
     /// What was relayed to a node and is not for it is relayed again.
     RelayedTwice = "relayed-twice",
+    /// Rings are judged by the nodes of testudo.toml, whatever operators have changed.
+    RosterIgnored = "roster-ignored",
     /// A peer that connects again to one node keeps its IKE SAs on others.
     OlderStay = "older-stay",
 }

@@ -18,6 +18,9 @@
 //!     ike-sas = <n>  child-sas = <n>  unread-states = <n>
 //!     protocol = <version of the protocol between the nodes in this view>
 //!     replicate-config = <yes or no>  config-current = <yes or no>  config-pieces = <n>
+//!     roster = <how often the nodes were changed>  changing = <yes or no>
+//!     configured = [ <numbers of the cluster's nodes> ]
+//!     engines-behind = [ <numbers of members whose corosync has other nodes> ]
 //!     why = [ <sentences: the diagnosis: each fault, its cause, and what the node waits for> ]
 //!     counters = { <counter> = <n> ... }
 //!     nodes = {
@@ -30,6 +33,7 @@
 //!             threshold = <milliseconds of silence that make it a suspect>
 //!             links-down = [ <numbers of its links that it reports as down> ]
 //!             load = <thousandths>
+//!             addresses = [ <its addresses, by link> ]
 //!             acked = <n, if any>
 //!             incarnation = <n>
 //!         }
@@ -129,6 +133,14 @@ pub struct ClusterReport {
     pub config_current: bool,
     /// Its connections, pools and credentials.
     pub config_pieces: u64,
+    /// How often the nodes of the cluster were changed while it ran.
+    pub roster: u64,
+    /// Another change is under way.
+    pub changing: bool,
+    /// The nodes of the cluster.
+    pub configured: Vec<u64>,
+    /// Members whose corosync is configured with other nodes.
+    pub engines_behind: Vec<u64>,
     /// The diagnosis: each fault, its cause, and what the node waits for.
     pub why: Vec<String>,
     /// Counters since the node started.
@@ -178,6 +190,8 @@ pub struct NodeReport {
     pub acked: Option<u64>,
     /// The highest incarnation known to be leased to it.
     pub incarnation: u64,
+    /// Its addresses, by link.
+    pub addresses: Vec<String>,
 }
 
 impl ClusterReport {
@@ -215,7 +229,12 @@ impl ClusterReport {
         message.add("replicate-config", boolean(self.replicate_config));
         message.add("config-current", boolean(self.config_current));
         message.add_text("config-pieces", self.config_pieces);
-        let message = message.with_list("why", self.why.iter().cloned());
+        message.add_text("roster", self.roster);
+        message.add("changing", boolean(self.changing));
+        let message = message
+            .with_list("configured", self.configured.iter().map(u64::to_string))
+            .with_list("engines-behind", self.engines_behind.iter().map(u64::to_string))
+            .with_list("why", self.why.iter().cloned());
         let mut nodes = Message::new();
         for node in &self.nodes {
             nodes.add_section(&node.id.to_string(), node.to_message());
@@ -253,6 +272,10 @@ impl ClusterReport {
             replicate_config: read_boolean(message, "replicate-config")?,
             config_current: read_boolean(message, "config-current")?,
             config_pieces: number(message, "config-pieces")?,
+            roster: number(message, "roster")?,
+            changing: read_boolean(message, "changing")?,
+            configured: numbers(message, "configured")?,
+            engines_behind: numbers(message, "engines-behind")?,
             why: message.texts("why").map(str::to_owned).collect(),
             counters: read_named(message, "counters")?,
             nodes: nodes.map(|(id, node)| NodeReport::from_message(id, node)).collect::<Result<_, _>>()?,
@@ -290,7 +313,9 @@ impl NodeReport {
         message.add_text("load", self.load);
         add_optional(&mut message, "acked", self.acked);
         message.add_text("incarnation", self.incarnation);
-        message.with_list("links-down", self.links_down.iter().map(u64::to_string))
+        message
+            .with_list("links-down", self.links_down.iter().map(u64::to_string))
+            .with_list("addresses", self.addresses.iter().cloned())
     }
 
     fn from_message(id: &str, message: &Message) -> Result<Self, Error> {
@@ -306,6 +331,7 @@ impl NodeReport {
             load: number(message, "load")?,
             acked: optional(message, "acked")?,
             incarnation: number(message, "incarnation")?,
+            addresses: message.texts("addresses").map(str::to_owned).collect(),
         })
     }
 }

@@ -14,6 +14,7 @@ use crate::schema::Policy;
 pub use crate::selection::Selection;
 use crate::shut::{Release, Released, ShutPage};
 use crate::view::ChildUsage;
+use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 use testudo_ike::cert::Credentials;
 use testudo_ike::config::{Connection, Pool, SharedSecret};
@@ -71,6 +72,15 @@ pub struct Drain {
     pub node: Option<u32>,
     /// True to drain the node, false to let it own shards again.
     pub drained: bool,
+}
+
+/// The arguments of `testudo-nodes`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChangeNodes {
+    /// The node's number.
+    pub node: u32,
+    /// The addresses of a node that is added; `None` if the node is removed.
+    pub addresses: Option<Vec<IpAddr>>,
 }
 
 /// The answer to `version`.
@@ -210,6 +220,9 @@ pub trait Control {
     /// Drains a node of the cluster, or lets it own shards again. This takes time: it is done when
     /// all nodes have received the order.
     fn drain(&mut self, request: &Drain) -> Result<(), CommandError>;
+    /// Adds a node to the cluster, or removes one. Returns the number of the change. This takes
+    /// time: it is done when [`Self::cluster`] shows that number.
+    fn change_nodes(&mut self, request: &ChangeNodes) -> Result<u64, CommandError>;
     /// Shut prefixes: those whose clear traffic is dropped although no connection protects them. In
     /// order: the first ones, or those after `behind`.
     fn shut(&self, behind: Option<AddrRange>) -> ShutPage;

@@ -21,6 +21,7 @@
 use crate::random::Random;
 use std::collections::{BTreeMap, BTreeSet};
 use testudo_cluster::engine::{EngineEvent, RingId, View};
+use testudo_cluster::group::Majorities;
 use testudo_cluster::node::NodeId;
 use votes::LastMan;
 
@@ -74,6 +75,10 @@ pub struct Engines {
     fate: Random,
     /// Deliveries to nodes, in order.
     delivered: Vec<(usize, EngineEvent)>,
+    /// The nodes by which each process judges a ring; empty where votequorum's count does.
+    majorities: BTreeMap<usize, (u64, Majorities)>,
+    /// The members of rings that have become quorate.
+    quorate: Vec<Vec<NodeId>>,
     /// Views formed so far.
     pub views: u64,
     /// Messages that only their sender received.
@@ -159,6 +164,8 @@ impl Engines {
             fate: random.fork(),
             random,
             delivered: Vec::new(),
+            majorities: BTreeMap::new(),
+            quorate: Vec::new(),
             views: 0,
             lost: 0,
         }
@@ -292,6 +299,18 @@ impl Engines {
         self.begin(now, &rest);
     }
 
+    /// A node's process knows these nodes from now on, after so many changes. The members judge a
+    /// ring by the newest that one of them knows, whatever corosync.conf says: the worst corosync
+    /// counts by no nodes at all.
+    pub fn count_by(&mut self, node: usize, number: u64, nodes: Majorities) {
+        self.majorities.insert(node, (number, nodes));
+    }
+
+    /// The members of the rings that have become quorate since the last call.
+    pub fn take_quorate(&mut self) -> Vec<Vec<NodeId>> {
+        std::mem::take(&mut self.quorate)
+    }
+
     /// Executes what is due.
     pub fn step(&mut self, now: Nanos, reach: &dyn Reach) {
         self.last_man.step(now);
@@ -416,6 +435,9 @@ impl Engines {
         let Some(lowest) = lowest else { return };
         let id = RingId { seq, node: u32::from(lowest.get()) };
         let quorate = self.is_quorate(now, members, id);
+        if quorate && !self.majorities.is_empty() {
+            self.quorate.push(members.iter().map(|node| self.nodes[*node].id).collect());
+        }
         self.views += 1;
         let view =
             View { ring: id, members: members.iter().map(|node| self.nodes[*node].id).collect(), quorate };

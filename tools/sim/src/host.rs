@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::ops::Range;
 use testudo_base::spi::{Shard, Spi};
 use testudo_cluster::engine::{EngineEvent, RingId};
-use testudo_cluster::group::Durable;
+use testudo_cluster::group::{Durable, Majorities, NodeChange, Rosters};
 use testudo_cluster::node::NodeId;
 use testudo_ike::endpoint::{Endpoint, IkeSaState, IkeSaStatus};
 use testudo_ike::message::IkeSpi;
@@ -46,6 +46,8 @@ pub enum Input {
     Burst(usize, u64),
     /// Its disk has written this.
     Written(Durable),
+    /// An operator adds a node to the cluster, or removes one.
+    Change(NodeChange),
     /// The machine was restored to an earlier state.
     RolledBack,
 }
@@ -86,6 +88,10 @@ pub enum Effect {
     RelayedAgain,
     /// Leaves the engine's group and joins it again.
     Rejoin,
+    /// Leaves the engine's group for good.
+    Leave,
+    /// Its engine counts by these nodes from now on, after so many changes.
+    Majorities(u64, Majorities),
     /// Writes this to its disk.
     Persist(Durable),
     /// An event of its IKE.
@@ -203,6 +209,11 @@ pub trait Host {
 
     /// The initiators' SPIs of the IKE SAs with a peer at that address that it is responsible for.
     fn ikes_with(&self, peer: IpAddr) -> Vec<IkeSpi>;
+
+    /// The nodes of its cluster.
+    fn rosters(&self) -> Option<&Rosters> {
+        None
+    }
 
     /// Its counters, for reports.
     fn counters(&self) -> Vec<(&'static str, u64)>;

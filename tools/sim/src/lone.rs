@@ -156,6 +156,7 @@ impl Host for Lone {
             | Input::Heartbeat(..)
             | Input::Link(..)
             | Input::Drain(..)
+            | Input::Change(_)
             | Input::Configure(..)
             | Input::IvLow
             | Input::Burst(..)

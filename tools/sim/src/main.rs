@@ -29,6 +29,9 @@ struct Arguments {
     /// Only faults of these kinds, such as "crash" or "one way".
     #[arg(long, value_name = "FAULT", value_parser = fault)]
     only: Vec<Kind>,
+    /// Operators add nodes and remove others.
+    #[arg(long)]
+    changes: bool,
     /// Plants a bug, and stops at the first seed that finds it.
     #[cfg(debug_assertions)]
     #[arg(long, value_name = "BUG", value_parser = bug)]
@@ -83,7 +86,8 @@ fn main() -> ExitCode {
     let totals = runner::run(seeds, threads.unwrap_or(1), plant(&arguments), &|seed| {
         // Planting applies to the thread only.
         plant(&arguments);
-        let outcome = testudo_sim::cluster(Scenario { lines, only: only.clone(), ..Scenario::random(seed) });
+        let scenario = if arguments.changes { Scenario::changing(seed) } else { Scenario::random(seed) };
+        let outcome = testudo_sim::cluster(Scenario { lines, only: only.clone(), ..scenario });
         progress.inc(1);
         outcome
     });

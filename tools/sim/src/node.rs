@@ -11,6 +11,7 @@ use crate::plane::Plane;
 use crate::probe;
 use crate::scenario::Scenario;
 use crate::world::Birth;
+use crate::world::members::FIRST_NODES;
 use spread::{Clocks, spread};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -20,9 +21,11 @@ use testudo_base::lane::Spread;
 use testudo_base::shard::ShardSet;
 use testudo_base::spi::{Shard, Spi};
 use testudo_cluster::dispatch::{Home, Ownership, ike_shard};
-use testudo_cluster::group::{ClusterKey, GroupConfig, Ingress, NoQuorum, Phase, QuorumRule};
+use testudo_cluster::group::{
+    ClusterKey, GroupConfig, Ingress, NoQuorum, NodeChange, Phase, QuorumRule, Rosters,
+};
 use testudo_cluster::member::{
-    CarrierTable, Class, Effect as Change, Member, MemberConfig, MemberOutput, PieceName,
+    CarrierTable, Class, Effect as Change, Member, MemberConfig, MemberOutput, NodesError, PieceName,
 };
 use testudo_cluster::node::NodeId;
 use testudo_ike::endpoint::Target;
@@ -75,6 +78,8 @@ pub struct Node {
     next_marks: Time,
     /// Packets that wait for their shards, as in the worker.
     held: Vec<HeldPacket>,
+    /// Operators add and remove nodes.
+    changes: bool,
     effects: Vec<Effect>,
 }
 
@@ -92,7 +97,9 @@ enum Way {
 impl Node {
     /// A node that starts.
     pub fn new(scenario: &Scenario, birth: &Birth) -> Self {
-        let nodes = (1..=scenario.nodes as u32).filter_map(NodeId::new).collect();
+        let first = if scenario.changes { FIRST_NODES } else { scenario.nodes };
+        let mut nodes: Vec<NodeId> = (1..=first as u32).filter_map(NodeId::new).collect();
+        nodes.extend(Some(birth.id).filter(|own| !nodes.contains(own)));
         let group = GroupConfig {
             links: 3,
             heartbeat: Duration::from_nanos(scenario.heartbeat),
@@ -118,7 +125,7 @@ impl Node {
             ..MemberConfig::new(group)
         };
         let entropy = || Box::new(birth.entropy.clone());
-        let mut member = Member::new(config, birth.disk, [entropy(), entropy()], birth.now);
+        let mut member = Member::new(config, birth.disk.clone(), [entropy(), entropy()], birth.now);
         member.set_unix_time(birth.now, UnixTime(1_800_000_000));
         for (peer, manners) in scenario.manners.iter().enumerate() {
             member.endpoint_mut().load_secret(config::secret(peer));
@@ -152,12 +159,32 @@ impl Node {
             held: Vec::new(),
             marks: BTreeMap::new(),
             next_marks: birth.now.plus(MARKS_INTERVAL),
+            changes: scenario.changes,
             effects: Vec::new(),
         };
         // Its files may be older than the configuration of the others.
         (0..PIECES).for_each(|piece| node.configure(birth.now, piece, Some(0)));
+        node.follow_nodes();
         node.member.pump(birth.now);
         node
+    }
+
+    /// Operators have changed the nodes, and corosync's at once.
+    fn follow_nodes(&mut self) {
+        let nodes = self.member.rosters().settled.ids();
+        let (number, counted) = self.member.counted();
+        self.effects.push(Effect::Majorities(number, counted));
+        if self.changes {
+            self.member.set_engine_nodes(Some(nodes));
+        }
+    }
+
+    /// It may be refused, like any command of an operator. A node is drained before it is removed.
+    fn change_nodes(&mut self, now: Time, change: &NodeChange) {
+        let refused = self.member.change_nodes(now, change);
+        if let Err(NodesError::NotDrained(node)) = refused {
+            let _ = self.member.drain(now, node, true);
+        }
     }
 
     fn configure(&mut self, now: Time, piece: u64, value: Option<u64>) {
@@ -369,6 +396,7 @@ impl Host for Node {
                 let _ = node.map(|node| self.member.drain(now, node, drained));
             }
             Input::Configure(piece, value) => self.configure(now, piece, value),
+            Input::Change(change) => self.change_nodes(now, &change),
             Input::IvLow => self.member.renew_sender(now),
             Input::Burst(peer, left) => {
                 looks = false;
@@ -471,9 +499,14 @@ impl Host for Node {
         established_with(self.member.endpoint(), peer)
     }
 
+    fn rosters(&self) -> Option<&Rosters> {
+        Some(self.member.rosters())
+    }
+
     fn counters(&self) -> Vec<(&'static str, u64)> {
         let mut counters = self.plane.drops();
         let status = self.member.status();
+        counters.push(("changes of the nodes", self.member.rosters().settled.number));
         counters.push(("not ours", status.counters.not_ours));
         counters.push(("not the owner's", status.counters.not_owner));
         let told = status.counters.told;

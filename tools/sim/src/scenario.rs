@@ -140,6 +140,8 @@ pub struct Scenario {
     pub lasting: Lasting,
     /// Number of trace lines that are kept.
     pub lines: usize,
+    /// Operators add and remove nodes.
+    pub changes: bool,
     /// Only faults of these kinds, unless empty.
     pub only: Vec<crate::faults::Kind>,
 }
@@ -188,7 +190,28 @@ impl Scenario {
             rollbacks: random.permille(250),
             lasting: Lasting::random(&mut random, nodes),
             lines: 100,
+            changes: false,
             only: Vec::new(),
+        }
+    }
+
+    /// The scenario of a seed in which operators add and remove nodes, of five at most. Machines
+    /// that are set back are a matter of other worlds: they may have forgotten the nodes, and the
+    /// exchange waits for others then.
+    pub fn changing(seed: u64) -> Self {
+        let random = Self::random(seed);
+        let nodes = 5;
+        Self {
+            nodes,
+            versions: vec![GroupConfig::NEWEST; nodes],
+            clocks: random.clocks.iter().copied().cycle().take(nodes).collect(),
+            votes: Votes::Majority,
+            faults: random.faults.max(6000 * MILLI),
+            settle: 16_000 * MILLI,
+            rollbacks: false,
+            lasting: Lasting::None,
+            changes: true,
+            ..random
         }
     }
 

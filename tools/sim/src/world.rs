@@ -5,6 +5,7 @@ mod fate;
 mod finish;
 mod holders;
 mod last;
+pub(crate) mod members;
 mod nodes;
 mod peers;
 mod routers;
@@ -57,6 +58,10 @@ enum What {
     Fault,
     /// A fault ends.
     End(Kind, usize),
+    /// An operator adds or removes a node.
+    Change,
+    /// A node is not one of the cluster's any more.
+    Left(usize),
     /// The engine forms a ring again without a reason, and will do so this many times more.
     Storm(u32),
     /// A node's disk has completed a write; with the number of the node's start.
@@ -153,8 +158,11 @@ impl World {
     }
 
     fn begin(&mut self) {
+        self.begin_changes();
         for node in 0..self.slots.len() {
-            self.boot(node);
+            if !self.slots[node].away {
+                self.boot(node);
+            }
         }
         self.begin_peers();
         let first = self.scenario.calm + self.random.below(self.scenario.fault_pace);
@@ -214,6 +222,7 @@ impl World {
                 None => {}
             }
         }
+        self.check_rings();
         self.hand_on();
         fate::excuse(self);
     }
@@ -230,6 +239,8 @@ impl World {
             What::Configure(left) => fate::configure(self, left),
             What::Fault => fate::fault(self),
             What::End(kind, node) => fate::end(self, kind, node),
+            What::Change => self.change_nodes(),
+            What::Left(node) => self.left(node),
             What::Storm(left) => fate::storm(self, left),
             What::Written(node, boot, durable) => self.written(node, boot, durable),
             What::Heal if self.fate.may_strike => fate::heal(self),

@@ -41,6 +41,10 @@ fn report() -> ClusterReport {
         replicate_config: true,
         config_current: true,
         config_pieces: 12,
+        roster: 2,
+        changing: false,
+        configured: vec![1, 2, 3, 4],
+        engines_behind: Vec::new(),
         why: vec!["node 2 is suspect: nothing has been heard of it for 1031 ms".to_owned()],
         counters: vec![("suspicions".to_owned(), 1), ("forged".to_owned(), 0)],
         nodes: vec![
@@ -82,6 +86,7 @@ fn people_get_a_table_of_the_nodes() {
         shown(Some(&report()), &[]),
         "\
 Node           1, running, holds the state, sender ID 0x0802
+Nodes          1 2 3 4, changed 2 times
 View           ring 1.1c, epoch 3, quorum, members 1 2 3
 Replication    12 345 messages delivered, 12 340 stable, 2 own waiting; 1 IKE messages held back
 Configuration  12 connections, pools and credentials, the same on all nodes; replication protocol 16
@@ -160,6 +165,81 @@ fn the_keys_of_the_json_are_documented() {
     keys(&json, &mut found);
     let missing: Vec<_> = found.iter().filter(|key| !chapter.contains(&format!("`{key}`"))).collect();
     assert!(missing.is_empty(), "not in docs/reference/cluster-status.md: {missing:?}");
+}
+
+#[test]
+fn the_nodes_that_count_are_told() {
+    for (report, line) in [
+        (ClusterReport { roster: 0, ..report() }, "Nodes          1 2 3 4, as in testudo.toml\n"),
+        (
+            ClusterReport { changing: true, ..report() },
+            "Nodes          1 2 3 4, changed 2 times; another change is under way\n",
+        ),
+    ] {
+        let shown = shown(Some(&report), &[]);
+        assert!(shown.contains(line), "{shown}");
+    }
+}
+
+/// A daemon that agrees to a change, whose corosync has been told of it, or not.
+fn changed(args: &[&str], engines_behind: Vec<u64>) -> (Output, Vec<(String, Message)>) {
+    let (asked, seen) = std::sync::mpsc::channel();
+    let mut roster = 0;
+    let mut configured = vec![1, 2, 3, 4];
+    let output = support::answered(&mut cluster(args), move |packet| {
+        let Packet::CmdRequest(name, message) = packet else { panic!("{packet:?}") };
+        asked.send((name.clone(), message.clone())).unwrap();
+        let answer = match name.as_str() {
+            "testudo-nodes" => {
+                roster = 1;
+                match message.texts("addresses").next().is_some() {
+                    true => configured.push(5),
+                    false => configured.retain(|node| *node != 4),
+                }
+                Message::new().with("success", "yes").with("roster", "1")
+            }
+            _ => ClusterReport::answer(Some(&ClusterReport {
+                roster,
+                configured: configured.clone(),
+                engines_behind: engines_behind.clone(),
+                ..report()
+            })),
+        };
+        vec![Packet::CmdResponse(answer)]
+    });
+    (output, seen.iter().collect())
+}
+
+#[test]
+fn a_node_is_added_and_the_next_steps_are_told() {
+    let args = ["add", "5", "--addresses", "10.99.0.5,192.0.2.105"];
+    let (output, asked) = changed(&args, Vec::new());
+    let text = printed(output);
+    assert!(text.starts_with("Node 5 is added: the cluster's nodes are 1, 2, 3, 4, 5."), "{text}");
+    assert!(text.ends_with("Done: corosync has the nodes 1, 2, 3, 4, 5 everywhere.\n"), "{text}");
+    let (_, request) = asked.iter().find(|(name, _)| name == "testudo-nodes").unwrap();
+    assert_eq!(request.text("node"), Some("5"));
+    assert_eq!(request.texts("addresses").collect::<Vec<_>>(), ["10.99.0.5", "192.0.2.105"]);
+}
+
+#[test]
+fn a_change_is_not_done_before_corosync_knows_of_it() {
+    let args = ["add", "5", "--addresses", "10.99.0.5", "--wait", "1", "--json"];
+    let (output, _) = changed(&args, vec![2, 3]);
+    assert_eq!(output.status.code(), Some(1));
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&json["done"], &json["corosync_behind"]), (&false.into(), &serde_json::json!([2, 3])));
+}
+
+/// Node 4 is absent: there is nothing to drain.
+#[test]
+fn a_dead_node_is_removed() {
+    let (output, asked) = changed(&["remove", "4"], Vec::new());
+    let text = printed(output);
+    assert!(text.starts_with("Node 4 is removed: the cluster's nodes are 1, 2, 3."), "{text}");
+    assert!(!asked.iter().any(|(name, _)| name == "testudo-drain"), "{asked:?}");
+    let (_, request) = asked.iter().find(|(name, _)| name == "testudo-nodes").unwrap();
+    assert_eq!((request.text("node"), request.texts("addresses").count()), (Some("4"), 0));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use testudo_vici::codec::{Deframer, Packet};
 /// Runs a command of `testudo`; the answers to its packets are these.
 pub(crate) fn answered(
     command: &mut Command,
-    answer: impl Fn(Packet) -> Vec<Packet> + Send + 'static,
+    answer: impl FnMut(Packet) -> Vec<Packet> + Send + 'static,
 ) -> Output {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("vici.sock");
@@ -19,7 +19,7 @@ pub(crate) fn answered(
     output
 }
 
-fn serve(mut stream: UnixStream, answer: impl Fn(Packet) -> Vec<Packet>) {
+fn serve(mut stream: UnixStream, mut answer: impl FnMut(Packet) -> Vec<Packet>) {
     let mut deframer = Deframer::default();
     let mut chunk = [0; 4096];
     while let Ok(len @ 1..) = stream.read(&mut chunk) {

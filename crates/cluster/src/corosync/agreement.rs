@@ -12,6 +12,11 @@
 //! takes the place of the ring's representative. So a group whose members have all restarted meets
 //! no old name.
 //!
+//! Whether a ring that corosync calls quorate is the only one depends on the nodes of the cluster,
+//! which operators change. So each process also states, in each epoch, which nodes it knows. All
+//! judge the ring by the newest of these: a process that was away during a change does not hold the
+//! others up, and learns of the change in the view.
+//!
 //! A process that stands still is put out by the [`Roll`], at one position for all: an epoch ends
 //! there, and the process does not count in the next ones. The remaining processes are quorate only
 //! if they are more than half of all nodes (or of the group, see `is_enough`), whatever corosync
@@ -19,8 +24,8 @@
 
 use super::error::{Error, Result};
 use super::roll::Roll;
-use super::rule::Electorate;
-use super::wire::{Process, Ready, Ring, Standing};
+use super::rule::{Claim, Electorate};
+use super::wire::{KnownNodes, Process, Ready, Ring, Standing};
 use crate::engine::{EngineEvent, RingId, View};
 use crate::group::{QuorumRule, is_most};
 use crate::node::NodeId;
@@ -34,7 +39,7 @@ const GENERATION_BITS: u32 = 24;
 #[derive(Debug)]
 pub(super) struct Agreement {
     me: Process,
-    pub(super) electorate: Electorate,
+    electorate: Electorate,
     /// Number of the next epoch that this process opens.
     serial: u64,
     /// The processes of the group, sorted; empty until this one has joined.
@@ -42,7 +47,8 @@ pub(super) struct Agreement {
     roll: Roll,
     /// The ring that CPG's order has reached. A process that joins learns only of the next one.
     ring: Option<Ring>,
-    quorum: Option<(Ring, bool)>,
+    /// What corosync says of a ring; `None` if it does not call it quorate.
+    quorum: Option<(Ring, Option<Claim>)>,
     /// True if quorum was gone, in any ring, and the host does not know.
     untold: bool,
     epoch: Epoch,
@@ -63,6 +69,9 @@ struct Epoch {
     ready: BTreeMap<Process, Ready>,
     /// The view that has begun.
     view: Option<View>,
+    /// The nodes of the cluster that each process knows, and whether this one has stated its own.
+    known: BTreeMap<Process, KnownNodes>,
+    has_stated: bool,
 }
 
 impl Agreement {
@@ -125,11 +134,18 @@ impl Agreement {
         self.next_epoch();
     }
 
-    /// The quorum of a ring has been reported.
-    pub(super) fn quorum(&mut self, ring: Ring, quorate: bool) {
-        self.quorum = Some((ring, quorate));
-        self.untold |= !quorate;
+    /// The quorum of a ring has been reported; `None` if there is none.
+    pub(super) fn quorum(&mut self, ring: Ring, claim: Option<Claim>) {
+        self.untold |= claim.as_ref().is_none_or(|claim| !self.trusts(claim));
+        self.quorum = Some((ring, claim));
         self.reconsider();
+    }
+
+    /// The nodes of the cluster have changed, as this process knows by now.
+    pub(super) fn set_electorate(&mut self, electorate: Electorate) {
+        if std::mem::replace(&mut self.electorate, electorate) != electorate {
+            self.reconsider();
+        }
     }
 
     /// A message of a member's host. Outside of a quorate view all that see it drop it: so members
@@ -165,6 +181,11 @@ impl Agreement {
                     self.begin();
                 }
             }
+            Standing::Nodes(known) => {
+                if self.epoch.opened == Some(known.epoch) {
+                    self.epoch.known.insert(from, known);
+                }
+            }
             Standing::NotQuorate => {
                 if let Some(view) = self.epoch.view.take() {
                     self.told_lost = Some((self.begun.0, self.present().collect()));
@@ -188,14 +209,53 @@ impl Agreement {
 
     /// Makes the statements that follow from the present state, unless they were made already.
     fn reconsider(&mut self) {
-        let ring = self.ring.or(self.quorum.map(|(ring, _)| ring));
+        self.state_nodes();
+        let Some((of, claim)) = &self.quorum else { return };
         // The quorum of another ring says nothing about this one; its own is still to come.
-        let matched = self.quorum.filter(|(of, _)| Some(*of) == ring && !self.members.is_empty());
-        match matched {
-            Some((ring, true)) if self.is_enough() => self.promise(ring),
-            Some((ring, _)) => self.renounce(ring),
-            None => {}
+        if self.ring.is_some_and(|ring| ring != *of) || self.members.is_empty() {
+            return;
         }
+        let (ring, trusts) = (*of, claim.as_ref().is_some_and(|claim| self.trusts(claim)));
+        match trusts && self.is_enough() {
+            true if self.knows_all_nodes() => self.promise(ring),
+            true => {}
+            false => self.renounce(ring),
+        }
+    }
+
+    /// States the nodes that this process knows, once in each epoch.
+    fn state_nodes(&mut self) {
+        if let Some(epoch) = self.epoch.opened.filter(|_| !self.epoch.has_stated) {
+            self.epoch.has_stated = true;
+            let Electorate { nodes, number, .. } = self.electorate;
+            self.announcements.push(Standing::Nodes(KnownNodes { epoch, number, nodes }));
+        }
+    }
+
+    /// True if each process has stated which nodes it knows, or is ready without that: then it runs
+    /// a build of before.
+    fn knows_all_nodes(&self) -> bool {
+        let has_said = |process: &Process| {
+            *process == self.me
+                || self.epoch.known.contains_key(process)
+                || self.epoch.ready.contains_key(process)
+        };
+        self.present().all(|process| has_said(&process))
+    }
+
+    /// True if that holds by the newest nodes of the cluster that a process knows, in whatever way
+    /// they may change next.
+    fn holds(&self, by: impl Fn(Electorate) -> bool) -> bool {
+        let rule = self.electorate.rule;
+        let others = self.present().filter_map(|process| self.epoch.known.get(&process));
+        let others = others.map(|known| Electorate { nodes: known.nodes, number: known.number, rule });
+        let all: Vec<Electorate> = others.chain([self.electorate]).collect();
+        let newest = all.iter().map(|one| one.number).max().unwrap_or_default();
+        all.into_iter().filter(|one| one.number == newest).all(by)
+    }
+
+    fn trusts(&self, claim: &Claim) -> bool {
+        self.holds(|electorate| electorate.trusts(&claim.info, &claim.daemons))
     }
 
     /// The members that have not been put out, sorted.
@@ -214,7 +274,10 @@ impl Agreement {
     fn is_enough(&self) -> bool {
         self.roll.is_complete()
             || match self.electorate.rule {
-                QuorumRule::Majority => self.present().count() * 2 > self.electorate.nodes,
+                QuorumRule::Majority => {
+                    let present: Vec<NodeId> = self.present().filter_map(Process::number).collect();
+                    self.holds(|electorate| electorate.nodes.have(|node| present.contains(&node)))
+                }
                 QuorumRule::LastManStanding => {
                     is_most(self.members.iter(), |member| !self.roll.is_out(*member))
                 }
@@ -265,7 +328,8 @@ impl Agreement {
         let Some(members) = self.numbers().filter(|_| complete) else { return };
         // A view of no more than half of the nodes may be quorate by a vote that another one had
         // before: the host must know of that.
-        if mem::take(&mut self.untold) && members.len() * 2 <= self.electorate.nodes {
+        let is_most = self.holds(|electorate| electorate.nodes.have(|node| members.contains(&node)));
+        if mem::take(&mut self.untold) && !is_most {
             self.tell_lost(ring, members.clone());
         }
         let last = self.epoch.ready.values().map(|ready| ready.generation).max().unwrap_or(0);

@@ -1,46 +1,63 @@
 //! Corosync's count of votes against the rule of testudo.toml: whether what it calls quorate counts,
 //! and what operators are told where the two do not fit.
 
-use crate::group::QuorumRule;
+use crate::group::{Majorities, QuorumRule};
+use crate::node::NodeId;
 use testudo_corosync::{VoteInfo, VoteOptions};
 
 /// The nodes of a cluster, and which of them may go on without the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Electorate {
-    /// Number of configured nodes.
-    pub nodes: usize,
+    /// The nodes that count: while one is added or removed, those before and those after.
+    pub nodes: Majorities,
+    /// How often the nodes have been changed.
+    pub number: u64,
     /// The rule of testudo.toml.
     pub rule: QuorumRule,
 }
 
+/// What corosync says of a ring that it calls quorate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Claim {
+    pub(super) info: VoteInfo,
+    /// The nodes of its daemons.
+    pub(super) daemons: Vec<NodeId>,
+}
+
 impl Electorate {
-    /// True if no other ring can be quorate beside one of this many daemons that corosync calls
-    /// quorate, or the members vote on that.
-    pub(super) fn trusts(self, info: &VoteInfo, daemons: u32) -> bool {
-        let (here, all) = (u64::from(daemons) * 2, self.nodes as u64);
-        let counts = is_majority(info.quorum, info.highest_expected, daemons);
+    /// True if no other ring can be quorate beside one of these daemons that corosync calls quorate,
+    /// or the members vote on that. Corosync counts by the nodes of corosync.conf, which may not
+    /// have been changed yet.
+    pub(super) fn trusts(self, info: &VoteInfo, daemons: &[NodeId]) -> bool {
+        let most = self.nodes.have(|node| daemons.contains(&node));
+        let counts = is_majority(info.quorum, info.highest_expected, daemons.len());
+        let VoteOptions { last_man_standing, auto_tie_breaker, .. } = info.options;
         match self.rule {
             QuorumRule::LastManStanding => true,
             // Nodes that left before would count as they did then.
-            QuorumRule::Majority if info.options.last_man_standing => here > all,
-            // Corosync also breaks a tie of an odd number, rounded down.
-            QuorumRule::Majority if info.options.auto_tie_breaker => here >= all && counts,
-            QuorumRule::Majority => counts,
+            QuorumRule::Majority if last_man_standing => most,
+            // A tie can be broken. Corosync also breaks that of an odd number, rounded down.
+            QuorumRule::Majority if auto_tie_breaker || info.device_votes > 0 => {
+                counts && self.nodes.have_half(|node| daemons.contains(&node))
+            }
+            QuorumRule::Majority => counts && most,
         }
     }
+}
 
+impl QuorumRule {
     /// What is wrong in corosync.conf for this rule, and what follows from it.
     pub(super) fn misfit(self, options: VoteOptions) -> Option<String> {
         let VoteOptions { wait_for_all, last_man_standing, auto_tie_breaker } = options;
-        match self.rule {
-            QuorumRule::Majority if last_man_standing => Some(
+        match self {
+            Self::Majority if last_man_standing => Some(
                 "corosync.conf has quorum.last_man_standing: 1, and testudo.toml has cluster.quorum = \"majority\": half \
                  of the configured nodes or fewer do not go on. Set cluster.quorum = \"last_man_standing\" on all nodes, or \
                  remove last_man_standing from corosync.conf"
                     .to_owned(),
             ),
-            QuorumRule::Majority => None,
-            QuorumRule::LastManStanding => {
+            Self::Majority => None,
+            Self::LastManStanding => {
                 let lacks = [
                     (last_man_standing, "last_man_standing: 1 (without it, takeover ends when half of the nodes are gone)"),
                     (auto_tie_breaker, "auto_tie_breaker: 1 (without it, none of the last two nodes goes on alone)"),
@@ -59,11 +76,17 @@ impl Electorate {
     }
 }
 
+/// True for a ring of one daemon that is quorate by `two_node: 1` alone.
+pub(super) fn is_two_node(info: &VoteInfo, daemons: usize) -> bool {
+    let VoteOptions { last_man_standing, auto_tie_breaker, .. } = info.options;
+    !(last_man_standing || auto_tie_breaker || is_majority(info.quorum, info.highest_expected, daemons))
+}
+
 /// With `two_node: 1` one vote of two is a quorum, and each half of a divided cluster has it. A
 /// node that sees both daemons is alone in that all the same.
-fn is_majority(quorum: u32, votes: u32, daemons: u32) -> bool {
+fn is_majority(quorum: u32, votes: u32, daemons: usize) -> bool {
     let votes = u64::from(votes);
-    u64::from(quorum) * 2 > votes || u64::from(daemons) * 2 > votes
+    u64::from(quorum) * 2 > votes || daemons as u64 * 2 > votes
 }
 
 #[cfg(test)]
@@ -75,8 +98,12 @@ mod tests {
     const ALL: VoteOptions =
         VoteOptions { wait_for_all: true, last_man_standing: true, auto_tie_breaker: true };
 
-    fn of(nodes: usize, rule: QuorumRule) -> Electorate {
-        Electorate { nodes, rule }
+    fn nodes(count: u32) -> Vec<NodeId> {
+        (1..=count).filter_map(NodeId::new).collect()
+    }
+
+    fn of(count: u32, rule: QuorumRule) -> Electorate {
+        Electorate { nodes: Majorities::of(&nodes(count)), number: 0, rule }
     }
 
     fn info(quorum: u32, highest_expected: u32, options: VoteOptions) -> VoteInfo {
@@ -95,23 +122,35 @@ mod tests {
     #[test]
     fn by_majority_a_quorum_that_has_shrunk_does_not_count() {
         let majority = of(4, QuorumRule::Majority);
-        assert!(majority.trusts(&info(3, 4, ALL), 3));
-        assert!(!majority.trusts(&info(2, 3, ALL), 2), "two of three that were left");
-        assert!(of(4, QuorumRule::LastManStanding).trusts(&info(2, 3, ALL), 2), "the members vote");
+        assert!(majority.trusts(&info(3, 4, ALL), &nodes(3)));
+        assert!(!majority.trusts(&info(2, 3, ALL), &nodes(2)), "two of three that were left");
+        assert!(of(4, QuorumRule::LastManStanding).trusts(&info(2, 3, ALL), &nodes(2)), "the members vote");
     }
 
     #[test]
     fn by_majority_a_tie_is_broken_of_an_even_number_only() {
         let ties = VoteOptions { auto_tie_breaker: true, ..NONE };
-        assert!(of(4, QuorumRule::Majority).trusts(&info(3, 4, ties), 2));
-        assert!(!of(5, QuorumRule::Majority).trusts(&info(3, 5, ties), 2), "beside three");
+        assert!(of(4, QuorumRule::Majority).trusts(&info(3, 4, ties), &nodes(2)));
+        assert!(!of(5, QuorumRule::Majority).trusts(&info(3, 5, ties), &nodes(2)), "beside three");
+    }
+
+    #[test]
+    fn by_majority_the_nodes_of_the_cluster_count_and_not_those_of_corosync() {
+        let four = of(4, QuorumRule::Majority);
+        assert!(!four.trusts(&info(2, 3, NONE), &nodes(2)), "corosync.conf lacks the fourth yet");
+        let three = of(3, QuorumRule::Majority);
+        let others = [3, 4, 5].map(|number| NodeId::new(number).unwrap());
+        assert!(!three.trusts(&info(3, 5, NONE), &others), "two of these have been removed");
+        let device = VoteInfo { device_votes: 1, ..info(2, 3, NONE) };
+        assert!(of(2, QuorumRule::Majority).trusts(&device, &nodes(1)), "one of two, and a witness");
+        assert!(!three.trusts(&device, &nodes(1)), "corosync.conf lacks the third yet");
     }
 
     #[test]
     fn what_does_not_fit_is_told() {
-        let last = of(4, QuorumRule::LastManStanding);
-        assert_eq!((of(4, QuorumRule::Majority).misfit(NONE), last.misfit(ALL)), (None, None));
-        let told = of(4, QuorumRule::Majority).misfit(ALL).unwrap();
+        let last = QuorumRule::LastManStanding;
+        assert_eq!((QuorumRule::Majority.misfit(NONE), last.misfit(ALL)), (None, None));
+        let told = QuorumRule::Majority.misfit(ALL).unwrap();
         assert!(told.contains("cluster.quorum = \"majority\""), "{told}");
         let told = last.misfit(VoteOptions { auto_tie_breaker: false, ..ALL }).unwrap();
         assert!(told.contains("lacks auto_tie_breaker: 1 (") && !told.contains("wait_for_all"), "{told}");

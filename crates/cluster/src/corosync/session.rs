@@ -7,8 +7,8 @@ use crate::node::NodeId;
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
 use testudo_corosync::{
-    Address, Cpg, CpgEvent, Error as CallError, Libraries, Quorum, QuorumEvent, RingId, Status, VoteInfo,
-    Votes,
+    Address, Cpg, CpgEvent, Error as CallError, Libraries, Map, Quorum, QuorumEvent, RingId, Status,
+    VoteInfo, Votes,
 };
 
 /// Notifications of one connection before the other things get their turn.
@@ -19,6 +19,7 @@ pub(super) struct Session {
     cpg: Cpg,
     quorum: Quorum,
     votes: Votes,
+    map: Map,
     /// Descriptors of CPG and of quorum.
     pub(super) fds: [RawFd; 2],
     /// This process in the group.
@@ -34,8 +35,8 @@ pub(super) enum Notification {
     Ring(Ring),
     /// A message of the group.
     Message(Process, Incoming),
-    /// Whether a ring is quorate, and its number of daemons.
-    Quorum(Ring, bool, u32),
+    /// Whether a ring is quorate, and the nodes of its daemons.
+    Quorum(Ring, bool, Vec<NodeId>),
 }
 
 /// The result of an attempt to send.
@@ -64,12 +65,13 @@ impl Session {
         }
         quorum.follow().map_err(Error::call("follow corosync's quorum"))?;
         let votes = Votes::connect(libraries).map_err(Error::call("connect to corosync's votequorum"))?;
+        let map = Map::connect(libraries).map_err(Error::call("connect to corosync's map"))?;
         let (Ok(cpg_fd), Ok(quorum_fd)) = (cpg.fd(), quorum.fd()) else {
             return Err(Error::NoDescriptor);
         };
         cpg.join(group).map_err(Error::call("join corosync's group"))?;
         let me = Process { node: local, pid: std::process::id() };
-        Ok(Self { cpg, quorum, votes, fds: [cpg_fd, quorum_fd], me })
+        Ok(Self { cpg, quorum, votes, map, fds: [cpg_fd, quorum_fd], me })
     }
 
     /// Appends what CPG notifies of to the queue; true if there may be more.
@@ -85,6 +87,12 @@ impl Session {
     /// Votequorum's data about this node.
     pub(super) fn votes(&self) -> Result<VoteInfo> {
         self.votes.info(self.me.node).map_err(Error::call("ask corosync for its votes"))
+    }
+
+    /// The nodes of corosync.conf, as this daemon has read it last.
+    pub(super) fn nodes(&self) -> Result<Vec<NodeId>> {
+        let nodes = self.map.nodes().map_err(Error::call("ask corosync for its nodes"))?;
+        Ok(numbers(&nodes))
     }
 
     /// Multicasts in agreed order.
@@ -121,8 +129,15 @@ impl From<CpgEvent> for Notification {
 
 impl From<QuorumEvent> for Notification {
     fn from(event: QuorumEvent) -> Self {
-        Self::Quorum(event.ring.into(), event.quorate, event.nodes)
+        Self::Quorum(event.ring.into(), event.quorate, numbers(&event.nodes))
     }
+}
+
+/// The nodes with valid numbers, sorted.
+fn numbers(nodes: &[u32]) -> Vec<NodeId> {
+    let mut nodes: Vec<NodeId> = nodes.iter().copied().filter_map(NodeId::new).collect();
+    nodes.sort_unstable();
+    nodes
 }
 
 fn dispatch<E: Into<Notification>>(

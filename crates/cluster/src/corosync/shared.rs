@@ -1,8 +1,10 @@
 //! State shared by the host and the engine's thread: two bounded queues, and a descriptor to wake
 //! either.
 
+use super::rule::Electorate;
 use super::wire;
 use crate::engine::EngineEvent;
+use crate::node::NodeId;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -49,10 +51,15 @@ struct Queues {
     witness: Option<bool>,
     /// What does not fit in corosync.conf.
     misfit: Option<String>,
+    /// The nodes of corosync.conf.
+    nodes: Option<Vec<NodeId>>,
+    electorate: Electorate,
+    /// The host takes no part any more.
+    left: bool,
 }
 
 impl Shared {
-    pub(super) fn new(wake_thread: mio::Waker) -> std::io::Result<Self> {
+    pub(super) fn new(wake_thread: mio::Waker, electorate: Electorate) -> std::io::Result<Self> {
         let wake_host = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?;
         let queues = Queues {
             served: Instant::now(),
@@ -67,6 +74,9 @@ impl Shared {
             ended: false,
             witness: None,
             misfit: None,
+            nodes: None,
+            electorate,
+            left: false,
         };
         Ok(Self { queues: Mutex::new(queues), ended: Condvar::new(), wake_host, wake_thread })
     }
@@ -134,6 +144,19 @@ impl Shared {
         self.lock().misfit.clone()
     }
 
+    pub(super) fn nodes(&self) -> Option<Vec<NodeId>> {
+        self.lock().nodes.clone()
+    }
+
+    pub(super) fn set_electorate(&self, electorate: Electorate) {
+        self.lock().electorate = electorate;
+    }
+
+    pub(super) fn leave(&self) {
+        self.lock().left = true;
+        self.wake_thread();
+    }
+
     /// Asks the thread to end. Returns true if it has ended within this time.
     pub(super) fn stop(&self, within: Duration) -> bool {
         let mut queues = self.lock();
@@ -184,6 +207,18 @@ impl Shared {
         if queues.events.len() > before {
             self.wake_host();
         }
+    }
+
+    pub(super) fn electorate(&self) -> Electorate {
+        self.lock().electorate
+    }
+
+    pub(super) fn has_left(&self) -> bool {
+        self.lock().left
+    }
+
+    pub(super) fn set_nodes(&self, nodes: Option<Vec<NodeId>>) {
+        self.lock().nodes = nodes;
     }
 
     pub(super) fn set_witness(&self, witness: Option<bool>) {
@@ -240,14 +275,15 @@ fn cost(event: &EngineEvent) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::node::NodeId;
+    use crate::group::{Majorities, QuorumRule};
     use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
     use std::os::fd::AsFd;
 
     fn shared() -> (mio::Poll, Shared) {
         let poll = mio::Poll::new().unwrap();
         let waker = mio::Waker::new(poll.registry(), mio::Token(0)).unwrap();
-        (poll, Shared::new(waker).unwrap())
+        let electorate = Electorate { nodes: Majorities::of(&[]), number: 0, rule: QuorumRule::Majority };
+        (poll, Shared::new(waker, electorate).unwrap())
     }
 
     fn is_woken(shared: &Shared) -> bool {

@@ -3,12 +3,13 @@
 use super::agreement::Agreement;
 use super::error::{Error, Result};
 use super::roll;
-use super::rule::Electorate;
+use super::rule::{Claim, is_two_node};
 use super::session::{Notification, Sent, Session};
 use super::shared::Shared;
 use super::wire::{self, Incoming, Standing};
 use super::witness::Watch;
 use crate::engine::EngineEvent;
+use crate::group::QuorumRule;
 use crate::node::NodeId;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
@@ -16,7 +17,7 @@ use std::collections::VecDeque;
 use std::mem::discriminant;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use testudo_corosync::{Libraries, VoteOptions};
+use testudo_corosync::Libraries;
 
 pub(super) const WAKE: Token = Token(0);
 const SESSION: [Token; 2] = [Token(1), Token(2)];
@@ -38,7 +39,7 @@ pub(super) struct Thread {
     pub(super) shared: Arc<Shared>,
     pub(super) libraries: Libraries,
     pub(super) node: NodeId,
-    pub(super) electorate: Electorate,
+    pub(super) rule: QuorumRule,
     pub(super) group: String,
     pub(super) witness: Watch,
 }
@@ -64,6 +65,8 @@ struct Connected {
 enum End {
     /// The host has asked for it.
     Stop,
+    /// The host takes no part any more.
+    Left,
     /// The others have put this process out.
     PutOut,
     /// Corosync has failed, or reported something impossible.
@@ -98,6 +101,7 @@ impl Thread {
                     let reason = self.serve(&mut connected);
                     self.unwatch(&connected.session);
                     self.shared.set_witness(None);
+                    self.shared.set_nodes(None);
                     reason
                 }
                 Err(error) => End::Failed(error),
@@ -112,12 +116,12 @@ impl Thread {
                     }
                 }
                 End::PutOut => self.shared.tell([EngineEvent::PutOut]),
-                End::Stop => {}
+                End::Stop | End::Left => {}
             }
             // If the host is stuck, the others would have to wait for it again.
             while !self.shared.stopped() {
                 self.wait(RECONNECT_INTERVAL);
-                if self.shared.served() {
+                if self.shared.served() && !self.shared.has_left() {
                     break;
                 }
             }
@@ -134,7 +138,7 @@ impl Thread {
         // In nanoseconds: no connection begins soon enough, or opens epochs fast enough, to reach
         // the numbers of the one before.
         let serial = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
-        let agreement = Agreement::new(session.me, self.electorate, serial);
+        let agreement = Agreement::new(session.me, self.shared.electorate(), serial);
         Ok(Connected {
             session,
             notifications: VecDeque::new(),
@@ -174,6 +178,9 @@ impl Thread {
             if self.shared.stopped() {
                 return End::Stop;
             }
+            if self.shared.has_left() {
+                return End::Left;
+            }
             if self.shared.take_rejoin() {
                 return End::Failed(Error::Rejoining);
             }
@@ -186,6 +193,7 @@ impl Thread {
 
     fn turn(&mut self, connected: &mut Connected) -> std::result::Result<Next, End> {
         let stalled = self.shared.stall();
+        connected.agreement.set_electorate(self.shared.electorate());
         // Quorum first: before it reports a new ring, CPG has reported that ring, and the second
         // check sees it.
         let mut more = connected.session.dispatch_quorum(&mut connected.notifications)?;
@@ -212,14 +220,15 @@ impl Thread {
         Ok(then)
     }
 
-    /// Checks the witness's vote, and whether corosync.conf fits testudo.toml.
+    /// Checks the witness's vote, the nodes of corosync.conf, and whether that fits testudo.toml.
     fn look(&mut self, session: &Session) {
+        self.shared.set_nodes(session.nodes().ok());
         let info = session.votes().ok();
         let device = info.filter(|info| info.device_votes > 0).map(|info| info.device_casts);
         self.shared.set_witness(device);
         self.shared.tell(self.witness.looked(device).map(|line| EngineEvent::Notice(line.to_owned())));
         let Some(info) = info else { return };
-        let misfit = self.electorate.misfit(info.options);
+        let misfit = self.rule.misfit(info.options);
         if self.shared.set_misfit(misfit.clone()) {
             self.shared.tell(misfit.map(EngineEvent::Notice));
         }
@@ -252,8 +261,8 @@ impl Connected {
                 Notification::Members(members) => self.agreement.members(members)?,
                 Notification::Ring(ring) => self.agreement.ring(ring),
                 Notification::Quorum(ring, quorate, daemons) => {
-                    let counts = quorate && self.counts(daemons)?;
-                    self.agreement.quorum(ring, counts);
+                    let claim = if quorate { Some(self.claim(daemons)?) } else { None };
+                    self.agreement.quorum(ring, claim);
                 }
                 Notification::Message(from, Incoming::Message(bytes)) => self.agreement.message(from, bytes),
                 Notification::Message(from, Incoming::Standing(standing)) => {
@@ -274,16 +283,13 @@ impl Connected {
         Ok(())
     }
 
-    /// Whether a ring of this many daemons, which corosync calls quorate, is the only one.
-    fn counts(&mut self, daemons: u32) -> Result<bool> {
+    /// What corosync says of a ring of these daemons, which it calls quorate.
+    fn claim(&mut self, daemons: Vec<NodeId>) -> Result<Claim> {
         let info = self.session.votes()?;
-        let counts = self.agreement.electorate.trusts(&info, daemons);
-        let VoteOptions { last_man_standing, auto_tie_breaker, .. } = info.options;
-        let is_two_node = !(counts || last_man_standing || auto_tie_breaker);
-        if is_two_node && !std::mem::replace(&mut self.noticed, true) {
+        if is_two_node(&info, daemons.len()) && !std::mem::replace(&mut self.noticed, true) {
             self.notices.push(EngineEvent::Notice(TWO_NODE.to_owned()));
         }
-        Ok(counts)
+        Ok(Claim { info, daemons })
     }
 
     fn announce(&mut self, standing: Standing) {

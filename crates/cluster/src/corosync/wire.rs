@@ -1,6 +1,7 @@
 //! Messages through CPG: the host's, and statements of the processes, told apart by the first
 //! octet.
 
+use crate::group::Majorities;
 use crate::node::NodeId;
 use serde::{Deserialize, Serialize};
 
@@ -41,6 +42,19 @@ pub(super) enum Standing {
     NotQuorate,
     /// The process's host serves it. A process that stops stating this is put out.
     Alive,
+    /// The nodes of the cluster, as far as the process knows. Builds of before do not state it.
+    Nodes(KnownNodes),
+}
+
+/// See [`Standing::Nodes`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct KnownNodes {
+    /// The number with which the epoch was opened.
+    pub(super) epoch: u64,
+    /// How often the nodes have been changed.
+    pub(super) number: u64,
+    /// The nodes.
+    pub(super) nodes: Majorities,
 }
 
 /// The scope of [`Standing::Ready`].
@@ -100,7 +114,14 @@ mod tests {
     #[test]
     fn frames_can_be_parsed_and_garbage_is_ignored() {
         let ready = Ready { epoch: u64::MAX, ring: Ring { seq: 1 << 40, node: 3 }, generation: 9 };
-        for said in [Standing::Open(7), Standing::Ready(ready), Standing::NotQuorate, Standing::Alive] {
+        let known = KnownNodes { epoch: 7, number: 1, nodes: Majorities::of(&[NodeId::new(31).unwrap()]) };
+        for said in [
+            Standing::Open(7),
+            Standing::Ready(ready),
+            Standing::NotQuorate,
+            Standing::Alive,
+            Standing::Nodes(known),
+        ] {
             assert_eq!(read(&standing(&said)), Incoming::Standing(said));
         }
         assert_eq!(read(&message(b"state")), Incoming::Message(b"state".to_vec()));

@@ -1,5 +1,6 @@
 //! The settings of a group.
 
+use super::roster::Rosters;
 use crate::node::NodeId;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -113,8 +114,8 @@ impl Default for SuspicionConfig {
 pub struct GroupConfig {
     /// This node.
     pub node: NodeId,
-    /// All nodes of the cluster, this one included. A majority is more than half of them.
-    pub nodes: Vec<NodeId>,
+    /// The nodes of testudo.toml, this one included. They count until the roster is changed.
+    pub roster: Rosters,
     /// The number of links that heartbeats go over. Link 0 is the cluster's own; 1 and up are
     /// ports.
     pub links: u8,
@@ -146,6 +147,8 @@ impl GroupConfig {
     pub const OLDEST: u8 = crate::update::OLDEST;
     /// From this version on, what operators do at one node counts for all.
     pub const CONTROL_PLANE: u8 = crate::update::CONTROL_PLANE;
+    /// From this version on, nodes can be added and removed.
+    pub const ROSTERS: u8 = crate::update::ROSTERS;
     /// The highest version that this build speaks.
     pub const NEWEST: u8 = crate::update::NEWEST;
 
@@ -153,7 +156,7 @@ impl GroupConfig {
     pub fn new(node: NodeId, nodes: Vec<NodeId>, key: ClusterKey) -> Self {
         Self {
             node,
-            nodes,
+            roster: Rosters::first(nodes.into_iter().map(|node| (node, Vec::new()))),
             links: 1,
             key,
             heartbeat: Duration::from_millis(10),
@@ -164,20 +167,6 @@ impl GroupConfig {
             ingress: Ingress::default(),
             patience: Duration::from_secs(30),
             speaks: Self::NEWEST,
-        }
-    }
-
-    /// The smallest number of configured nodes of which any two sets have a node in common.
-    pub(super) fn majority(&self) -> usize {
-        self.nodes.len() / 2 + 1
-    }
-
-    /// How many of a view's members must hold a request for a sender ID, so that each later view
-    /// knows of it. Where views are counted by the view before, that is all of them.
-    pub(super) fn lease_holders(&self, members: usize) -> usize {
-        match self.quorum {
-            QuorumRule::Majority => self.majority(),
-            QuorumRule::LastManStanding => members,
         }
     }
 }

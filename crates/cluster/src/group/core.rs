@@ -2,7 +2,9 @@
 //! it.
 
 use super::datagram::{Body, Datagrams, Refused, Sender};
+use super::durable::Durable;
 use super::heartbeat::{Heard, Heartbeat, half};
+use super::roster::Rosters;
 use super::status::{Counters, LogLimit, Topic};
 use super::{GroupConfig, GroupOutput};
 use crate::node::NodeId;
@@ -13,6 +15,8 @@ use testudo_ike::suite::Entropy;
 /// See the module.
 pub(super) struct Core {
     pub(super) config: GroupConfig,
+    /// The nodes of the cluster, as far as this node has been told.
+    pub(super) rosters: Rosters,
     entropy: Box<dyn Entropy + Send>,
     datagrams: Datagrams,
     /// A random number that tells this life of the node from earlier ones.
@@ -24,9 +28,10 @@ pub(super) struct Core {
 
 impl Core {
     /// At the start of a node.
-    pub(super) fn new(config: GroupConfig, entropy: Box<dyn Entropy + Send>) -> Self {
+    pub(super) fn new(config: GroupConfig, durable: &Durable, entropy: Box<dyn Entropy + Send>) -> Self {
         let mut core = Self {
             datagrams: Datagrams::new(&config.key),
+            rosters: durable.rosters_or(&config.roster),
             config,
             entropy,
             boot: 0,

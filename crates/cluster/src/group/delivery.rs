@@ -135,6 +135,7 @@ impl Group {
                         self.leases.delivered(from, lease, self.core.boot(), at.count);
                     }
                 }
+                Some(Entry::Roster(step)) => self.roster_step(now, from, at, step),
                 None => self.core.counters.malformed += 1,
             }
         }

@@ -42,7 +42,7 @@ impl Fence {
     }
 
     /// How many members, this node included, must have heard it, so that every quorate view without
-    /// this node has one of them. That is a majority of all configured nodes; in a smaller view,
+    /// this node has one of them. That is a majority of the nodes of the roster; in a smaller view,
     /// which an engine may call quorate after others have left, all members.
     ///
     /// Where views are counted by the view before, any view after a formed one has half of its
@@ -50,7 +50,7 @@ impl Fence {
     /// any one of its nodes.
     fn needed(core: &Core, views: &Views, members: usize) -> usize {
         match core.config.quorum {
-            QuorumRule::Majority => (members / 2 + 1).max(core.config.majority().min(members)),
+            QuorumRule::Majority => (members / 2 + 1).max(core.rosters.majority().min(members)),
             QuorumRule::LastManStanding if views.is_formed() => members / 2 + 1,
             QuorumRule::LastManStanding => members,
         }
@@ -59,8 +59,15 @@ impl Fence {
     /// Extends the deadline as far as it is proven.
     pub(super) fn prove(&mut self, core: &mut Core, views: &Views, peers: &Peers) {
         let Some(view) = views.view().filter(|view| view.quorate && views.may_go_on(core)) else { return };
-        let others = Self::needed(core, views, view.members.len()) - 1;
-        let proven = peers.proven(&view.members, others);
+        let counts = |node: &NodeId| match core.config.quorum {
+            QuorumRule::Majority => core.rosters.counts(*node),
+            QuorumRule::LastManStanding => true,
+        };
+        let counted: Vec<NodeId> = view.members.iter().copied().filter(counts).collect();
+        // A node that is being removed cannot prove anything by itself.
+        let itself = usize::from(counted.contains(&core.node()));
+        let others = Self::needed(core, views, counted.len()) - itself;
+        let proven = peers.proven(&counted, others);
         // What was heard before the others went on proves nothing any more. If they have not gone
         // on, they hear more of this node.
         if let Some(sent) = proven.filter(|sent| self.passed_over.is_none_or(|at| *sent > at)) {
@@ -122,6 +129,9 @@ impl Fence {
     /// world: a process that was stopped and wakes up does not know yet what has become of its
     /// view.
     pub(super) fn extend_alone(&mut self, core: &mut Core, views: &Views, vitals: &Vitals, now: Time) {
+        if !core.rosters.has(core.node()) {
+            return;
+        }
         let silent = |at: Time| now.since(at) > core.config.suspicion.ceiling;
         let has_begun = views.history.held().epoch > 0;
         let is_alone = match &views.stage {

@@ -166,10 +166,10 @@ impl Leases {
         }
     }
 
-    /// The sender ID that is granted now, if `majority` nodes hold the message that asked for it.
-    pub(super) fn grant(&mut self, majority: usize, holders: impl Fn(u64) -> usize) -> Option<SenderId> {
+    /// The sender ID that is granted now, if enough nodes hold the message that asked for it.
+    pub(super) fn grant(&mut self, is_held: impl Fn(u64) -> bool) -> Option<SenderId> {
         let asked = self.asked?;
-        let granted = holders(asked.at?) >= majority || planted(Plant::LeaseWithoutMajority);
+        let granted = is_held(asked.at?) || planted(Plant::LeaseWithoutMajority);
         if !granted {
             return None;
         }
@@ -204,13 +204,13 @@ mod tests {
         leases.merge(&[(node(1), 6), (node(2), 9)]);
         assert_eq!(leases.ask(true), Some(Ask::New(7)));
         assert_eq!(leases.ask(false), None);
-        assert_eq!(leases.grant(2, |_| 3), None, "not delivered");
+        assert_eq!(leases.grant(|_| true), None, "not delivered");
         leases.delivered(node(1), Lease { boot: 5, incarnation: 7 }, 6, 3);
-        assert_eq!(leases.grant(2, |_| 3), None, "of another boot");
+        assert_eq!(leases.grant(|_| true), None, "of another boot");
         leases.delivered(node(1), Lease { boot: 6, incarnation: 7 }, 6, 4);
-        assert_eq!(leases.grant(2, |count| usize::from(count <= 4)), None);
+        assert_eq!(leases.grant(|count| count < 4), None);
         let sender = node(1).sender(7);
-        assert_eq!((leases.grant(2, |_| 2), leases.granted()), (sender, sender));
+        assert_eq!((leases.grant(|count| count <= 4), leases.granted()), (sender, sender));
         assert_eq!(leases.ask(true), None);
         leases.want();
         assert_eq!(leases.ask(false), Some(Ask::New(8)));
@@ -225,7 +225,7 @@ mod tests {
         assert_eq!(leases.ask(true), Some(Ask::New(1)));
         leases.delivered(node(1), Lease { boot: 6, incarnation: 1 }, 6, 4);
         leases.merge(&[(node(1), 1)]);
-        assert_eq!(leases.grant(1, |_| 9), None, "delivered in a view that is over");
+        assert_eq!(leases.grant(|_| true), None, "delivered in a view that is over");
         assert_eq!(leases.ask(true), Some(Ask::Again(1)));
         leases.void();
         assert_eq!(leases.ask(true), Some(Ask::New(2)));

@@ -21,6 +21,8 @@ pub(super) enum Entry<'a> {
     Update(&'a [u8]),
     /// A request for a lease.
     Lease(&'a [u8]),
+    /// A step of a change of the roster.
+    Roster(&'a [u8]),
 }
 
 /// Entries that leave as one message.
@@ -31,6 +33,8 @@ pub(super) struct Batch {
     pub(super) last: Option<Ticket>,
     /// It is for nodes that are brought up to date, and says nothing new to the others.
     pub(super) bulk: bool,
+    /// It is for the present view only: in a later one there may be members that cannot read it.
+    only_now: bool,
 }
 
 /// Batches in order: the open one, those that are closed, and those that are sent but not delivered
@@ -64,6 +68,7 @@ pub(super) fn entries(mut plain: &[u8]) -> impl Iterator<Item = Option<Entry<'_>
         Some(match kind {
             0 => Entry::Update(bytes),
             1 => Entry::Lease(bytes),
+            2 => Entry::Roster(bytes),
             _ => return None,
         })
     };
@@ -76,8 +81,8 @@ pub(super) fn entries(mut plain: &[u8]) -> impl Iterator<Item = Option<Entry<'_>
         }
         let entry = read();
         broken = entry.is_none();
-        taken +=
-            entry.map_or(0, |(Entry::Update(bytes) | Entry::Lease(bytes))| ENTRY_HEADER_OCTETS + bytes.len());
+        let len = |(Entry::Update(bytes) | Entry::Lease(bytes) | Entry::Roster(bytes))| bytes.len();
+        taken += entry.map_or(0, |entry| ENTRY_HEADER_OCTETS + len(entry));
         Some(entry)
     })
 }
@@ -104,6 +109,14 @@ impl Outbox {
     /// Adds a request for a lease.
     pub(super) fn lease(&mut self, bytes: &[u8]) {
         self.add(1, bytes);
+    }
+
+    /// Adds a step of a change of the roster. It is a batch of its own.
+    pub(super) fn roster(&mut self, bytes: &[u8]) {
+        self.close();
+        self.open.only_now = true;
+        self.add(2, bytes);
+        self.close();
     }
 
     fn add(&mut self, kind: u8, bytes: &[u8]) {
@@ -149,6 +162,7 @@ impl Outbox {
         while let Some((_, batch)) = self.sent.pop_back() {
             self.closed.push_front(batch);
         }
+        self.closed.retain(|batch| !batch.only_now);
     }
 
     /// Forgets all batches: they tell of a state that is void.
@@ -208,6 +222,23 @@ mod tests {
             let read: Vec<_> = entries(&bytes).collect();
             prop_assert!(read.iter().rev().skip(1).all(Option::is_some), "nothing follows what is broken");
         }
+    }
+
+    #[test]
+    fn a_step_of_a_change_of_the_roster_is_for_one_view() {
+        let mut outbox = Outbox::default();
+        outbox.publish(&[1]);
+        outbox.roster(&[2]);
+        outbox.publish(&[3]);
+        outbox.roster(&[4]);
+        outbox.close();
+        let sent = outbox.send(0).map(updates).unwrap();
+        let step = outbox.send(1).map(|batch| batch.plain.clone()).unwrap();
+        assert_eq!(sent, [[1]]);
+        assert_eq!(entries(&step).collect::<Vec<_>>(), [Some(Entry::Roster(&[2]))]);
+        outbox.again();
+        let again: Vec<_> = std::iter::from_fn(|| outbox.send(9).map(updates)).collect();
+        assert_eq!(again, [[[1]], [[3]]]);
     }
 
     #[test]

@@ -112,6 +112,10 @@ pub enum GroupOutput {
     /// Leave the engine's group and join it again: what the engine told this node is no longer
     /// true.
     Rejoin,
+    /// Leave the engine's group for good: this node is not one of the cluster's.
+    Leave,
+    /// The nodes of the cluster have changed: see [`super::Group::rosters`].
+    Rosters,
     /// A line for the log.
     Log {
         /// Its level.
@@ -149,6 +153,8 @@ impl std::fmt::Debug for GroupOutput {
             Self::Persist(durable) => write!(f, "Persist({durable:?})"),
             Self::Sender(sender) => write!(f, "Sender({:04x})", sender.0),
             Self::Rejoin => f.write_str("Rejoin"),
+            Self::Leave => f.write_str("Leave"),
+            Self::Rosters => f.write_str("Rosters"),
             Self::Log { level, message } => write!(f, "Log({level:?}: {message})"),
         }
     }

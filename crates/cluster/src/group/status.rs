@@ -1,6 +1,6 @@
 //! What a group tells operators: its state and its counters, and how often it logs.
 
-use super::{Group, Position};
+use super::{Group, Position, Rosters};
 use crate::engine::View;
 use crate::node::NodeId;
 use std::time::Duration;
@@ -101,6 +101,8 @@ pub struct GroupStatus {
     pub sender: Option<SenderId>,
     /// The other nodes, both those configured and those in the view.
     pub peers: Vec<PeerStatus>,
+    /// The nodes of the cluster.
+    pub rosters: Rosters,
     /// Packets may leave until then.
     pub fence: Time,
     /// What has been counted.
@@ -158,6 +160,7 @@ impl Group {
             waiting: self.outbox.waiting() + self.outbox.in_flight(),
             sender: self.leases.granted(),
             peers: self.peer_status(),
+            rosters: self.core.rosters.clone(),
             fence: self.fence.until(),
             counters,
         }
@@ -166,7 +169,8 @@ impl Group {
     fn peer_status(&self) -> Vec<PeerStatus> {
         let suspicion = &self.core.config.suspicion;
         let members = self.views.members();
-        let mut nodes: Vec<NodeId> = self.core.config.nodes.iter().chain(members).copied().collect();
+        let mut nodes: Vec<NodeId> =
+            self.core.rosters.nodes().into_keys().chain(members.iter().copied()).collect();
         nodes.sort_unstable();
         nodes.dedup();
         let acked = |node| self.views.running()?.stability.acked(node);

@@ -11,5 +11,6 @@ mod leases;
 mod net;
 mod ports;
 mod relays;
+mod rosters;
 mod stability;
 mod views;

@@ -52,6 +52,7 @@ impl Group {
         self.views.leave(&mut self.core);
         self.vitals.leave_view(now);
         self.queue.clear();
+        self.change_asked = false;
     }
 
     /// Says STATUS, if a quorate view is forming.
@@ -66,8 +67,19 @@ impl Group {
     /// A member's STATUS has come; `None` if it cannot be read. With the last one the view begins.
     pub(super) fn heard(&mut self, now: Time, from: NodeId, heard: Option<Heard>) {
         let node = self.core.node();
-        let outcome = self.views.heard(&mut self.core, now, from, heard);
-        let Some(outcome) = outcome.filter(|outcome| outcome.view.members.contains(&node)) else { return };
+        let Some(outcome) = self.views.heard(&mut self.core, now, from, heard) else { return };
+        if outcome.strangers.contains(&node) {
+            if let Some(rosters) = outcome.rosters {
+                self.core.rosters = rosters;
+            }
+            return self.removed(now);
+        }
+        if !outcome.view.members.contains(&node) {
+            return;
+        }
+        if let Some(rosters) = outcome.rosters.clone() {
+            self.follow_rosters(now, rosters);
+        }
         let holds = self.views.history.has_state_of(node, &outcome);
         let delivered = self.outbox.last_delivered().filter(|_| holds);
         let start = self.views.begin(&mut self.core, now, &outcome, delivered);

@@ -192,7 +192,7 @@ impl Views {
     pub(super) fn believe(&self, core: &mut Core, view: View) -> View {
         // By the other rule the members vote, which tells more.
         let votes = core.config.quorum == QuorumRule::LastManStanding;
-        if votes || self.history.believes(&view, core.config.nodes.len()) {
+        if votes || self.history.believes(&view, core.rosters.settled.nodes.len()) {
             return view;
         }
         let line = "quorate alone, but the other node may have gone on without this one: waiting for it";
@@ -204,7 +204,7 @@ impl Views {
     pub(super) fn enter(&mut self, core: &mut Core, now: Time, view: View) {
         self.is_out = false;
         if view.quorate {
-            self.stage = Stage::Forming(Exchange::new(view, core.config.nodes.len(), core.config.quorum));
+            self.stage = Stage::Forming(Exchange::new(view, core.rosters.clone(), core.config.quorum));
         } else {
             self.waits_since = None;
             self.stage = Stage::Minority(view.clone());
@@ -265,7 +265,7 @@ impl Views {
             members: mask(&exchange.view.members),
             boot: core.boot(),
             held: self.history.held(),
-            begun: self.history.durable().begun,
+            begun: self.history.begun(),
             doubtful: self.history.is_doubtful(),
             synced: self.history.is_synced(),
             patient: self.waits_since.is_none_or(|since| now.since(since) < core.config.patience),
@@ -274,7 +274,8 @@ impl Views {
             promises,
         };
         let ballot = Ballot { rule: core.config.quorum, formed: self.history.formed() };
-        let said = (&status, core.config.speaks, self.history.past(), ballot, core.config.ingress);
+        let config = &core.config;
+        let said = (&status, config.speaks, self.history.past(), ballot, config.ingress, &core.rosters);
         let Ok(plain) = postcard::to_allocvec(&said).map(Zeroizing::new) else {
             core.log(LogLevel::Error, "a STATUS cannot be written".to_owned());
             return None;
@@ -314,10 +315,13 @@ impl Views {
             Verdict::Outvoted(_) if waited => {}
             Verdict::Outvoted(nodes) => self.give_way(core, now, &nodes),
             Verdict::Unreadable(nodes) => {
-                let nodes = names(&nodes);
-                let line = format!(
-                    "no view: nodes {nodes} have another cluster key or version, and those that have ours are not more than half"
-                );
+                let line = match nodes.as_slice() {
+                    [] => "no view: none of its nodes is one of the cluster's".to_owned(),
+                    nodes => format!(
+                        "no view: nodes {} have another cluster key or version, and those that have ours are not more than half",
+                        names(nodes)
+                    ),
+                };
                 core.log_limited(now, Topic::Excluded, line);
             }
         }
@@ -394,7 +398,15 @@ impl Views {
             let line = format!("nodes {nodes} are left out: they have another cluster key or version");
             core.log_limited(now, Topic::Excluded, line);
         }
-        let running = Running::new(core, outcome, delivered);
+        if !outcome.strangers.is_empty() {
+            let nodes = names(&outcome.strangers);
+            let line = format!(
+                "nodes {nodes} are left out: they are not among the cluster's nodes, or run a version that \
+                 knows of no change of them"
+            );
+            core.log_limited(now, Topic::Excluded, line);
+        }
+        let running = Running::new(core, now, outcome, delivered);
         self.history.begin(core.node(), outcome, running.stability.chain());
         self.waits_since = None;
         self.stage = Stage::Running(Box::new(running));

@@ -9,6 +9,7 @@ use super::core::Core;
 use super::datagram::{Body, Sender};
 use super::heartbeat::{Heard, Heartbeat, age, half, mask, within};
 use super::links::Links;
+use super::roster::Rosters;
 use super::views::Views;
 use super::{GroupConfig, GroupOutput};
 use crate::node::NodeId;
@@ -53,9 +54,9 @@ pub(super) struct News {
 
 impl Vitals {
     /// At the start of a node.
-    pub(super) fn new(config: &GroupConfig, now: Time) -> Self {
+    pub(super) fn new(config: &GroupConfig, rosters: &Rosters, now: Time) -> Self {
         Self {
-            peers: Peers::new(config, now),
+            peers: Peers::new(config, rosters, now),
             links: Links::new(config.links),
             ports: Ports::WELL,
             load: 0,

@@ -91,6 +91,7 @@ impl Member {
             Op::RemoteEvent(remote) => {
                 return self.replication.remote_event(&mut self.core, from, remote);
             }
+            Op::EngineNodes { nodes } => return self.engine_nodes.told(from, nodes),
             Op::LineRate { rate } => return self.replication.numbers.told_line_rate(&self.core, from, rate),
             _ => {}
         }
@@ -162,6 +163,7 @@ impl Member {
             | Op::Ask { .. }
             | Op::Answer(_)
             | Op::RemoteEvent(_)
+            | Op::EngineNodes { .. }
             | Op::LineRate { .. } => {}
         }
     }

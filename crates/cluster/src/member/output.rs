@@ -158,6 +158,10 @@ pub enum MemberOutput {
     Announce,
     /// Leave the engine's group and join it again.
     Rejoin,
+    /// Leave the engine's group for good: this node is not one of the cluster's.
+    Leave,
+    /// The nodes of the cluster have changed: see [`super::Member::rosters`].
+    Rosters,
     /// Carry out this command, which changes the configuration of all nodes.
     Configure {
         /// The node on which the command was given.

@@ -72,6 +72,8 @@ pub struct ClusterStatus {
     pub held: usize,
     /// IKE SAs of shards taken over whose states have not been decoded yet.
     pub unread_states: usize,
+    /// Members whose engines are configured with other nodes than the cluster's, or have not told.
+    pub engines_behind: Vec<NodeId>,
     /// Counts of discarded input and of published updates.
     pub counters: MemberCounters,
 }
@@ -122,6 +124,7 @@ impl Member {
             child_sas: self.replication.replicas.children_len(),
             held: self.core.commits.held(),
             unread_states: self.shards.imports.len(),
+            engines_behind: self.engines_behind(),
             counters: self.core.counters,
         }
     }

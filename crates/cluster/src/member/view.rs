@@ -34,7 +34,8 @@ impl Member {
         }
         self.core.view.version = start.version;
         self.core.endpoint.replication_mut().export_as(crate::update::states(self.core.view.version));
-        self.core.view.by_grace = start.view.members.len() * 2 <= self.core.config.group.nodes.len();
+        self.core.view.by_grace =
+            start.view.members.len() * 2 <= self.core.group.rosters().settled.nodes.len();
         self.core.unheard_of = None;
         let held_before = !start.reset && !start.fresh.contains(&self.core.node);
         if start.reset {
@@ -63,6 +64,7 @@ impl Member {
             start.reset,
         );
         self.replication.numbers.begin_line_rates(&mut self.core, &start);
+        self.engine_nodes.begin(&mut self.core);
         self.replication.numbers.gather_spread(&mut self.core, &self.replication.replicas, now);
         self.replication.begin_resync(&mut self.core, &self.configuration, now, &start);
         self.shards.tell_fitness_anew(&mut self.core);

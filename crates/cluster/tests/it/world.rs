@@ -356,7 +356,7 @@ impl World {
         let state = &mut self.nodes[node];
         state.seed += 1;
         state.sender = None;
-        let of_node = (node, state.seed, state.disk);
+        let of_node = (node, state.seed, state.disk.clone());
         state.member = Some(member((nodes, peers, self.heartbeat, self.syncs), of_node, now));
     }
 

@@ -8,7 +8,7 @@ use std::mem::{offset_of, size_of};
 use std::process::{Command, Stdio};
 
 const HEADERS: &str = "#include <stddef.h>\n#include <sys/uio.h>\n#include <corosync/cpg.h>\n#include <corosync/quorum.h>\n\
-    #include <corosync/votequorum.h>\n";
+    #include <corosync/votequorum.h>\n#include <corosync/cmap.h>\n";
 
 /// The callbacks and functions in C's basic types, as [`Functions`] and the structures have them.
 /// To assign a pointer of another type is an error here.
@@ -38,6 +38,9 @@ static answer (*p)(uint64_t) = quorum_finalize;
 static answer (*q)(uint64_t *, votequorum_callbacks_t *) = votequorum_initialize;
 static answer (*r)(uint64_t, unsigned int, struct votequorum_info *) = votequorum_getinfo;
 static answer (*s)(uint64_t) = votequorum_finalize;
+static answer (*t)(uint64_t *) = cmap_initialize;
+static answer (*u)(uint64_t, const char *, uint32_t *) = cmap_get_uint32;
+static answer (*v)(uint64_t) = cmap_finalize;
 ";
 
 /// What the compiler says against a text behind the headers.

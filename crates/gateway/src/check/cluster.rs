@@ -1,7 +1,7 @@
 //! What a node of a cluster needs in addition.
 
 use super::{Host, Report};
-use crate::cluster::key;
+use crate::cluster::{key, roster};
 use crate::config::{ClusterSettings, Config};
 use std::io::ErrorKind;
 
@@ -19,6 +19,9 @@ pub(super) fn look(config: &Config, host: &dyn Host, report: &mut Report) {
             "corosync is not there: found no socket of its service cpg. testudod waits for it, and takes no part in the \
              cluster until then",
         );
+    }
+    if let Some(line) = roster::outdated_on_disk(settings, &config.instance) {
+        report.warn(line);
     }
     let vips: Vec<String> = settings.vips.iter().map(ToString::to_string).collect();
     report.would(format!(

@@ -18,6 +18,7 @@ pub(crate) fn sentences(
 ) -> Vec<String> {
     let mut sentences = phase(status);
     sentences.extend(misfit);
+    sentences.extend(nodes_change(status));
     if witness == Some(false) {
         sentences.push(no_vote(status.group.peers.len() + 1));
     }
@@ -67,6 +68,26 @@ fn phase(status: &ClusterStatus) -> Vec<String> {
         }
     };
     vec![text]
+}
+
+/// How far a change of the nodes has come.
+fn nodes_change(status: &ClusterStatus) -> Option<String> {
+    let rosters = &status.group.rosters;
+    if let Some(next) = &rosters.next {
+        return Some(format!(
+            "the nodes of the cluster become {}: this waits until all members have written it to their disks",
+            names(&next.ids())
+        ));
+    }
+    let behind = &status.engines_behind;
+    (rosters.settled.number > 0 && !behind.is_empty()).then(|| {
+        format!(
+            "corosync of nodes {} has other nodes than the cluster ({}): change the nodelist of corosync.conf there, then \
+             run `corosync-cfgtool -R` on one of them",
+            names(behind),
+            names(&rosters.settled.ids())
+        )
+    })
 }
 
 /// What it means that the witness does not vote.

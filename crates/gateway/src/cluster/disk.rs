@@ -1,16 +1,25 @@
 //! This node's state on disk. The number of its incarnation: no sender ID (RFC 6054) may be used
-//! again under keys that are still in use, whatever the rest of the cluster remembers. And the last
-//! view that it has begun: a node that has lost its memory must not vouch for an older state.
+//! again under keys that are still in use, whatever the rest of the cluster remembers. The last view
+//! that it has begun: a node that has lost its memory must not vouch for an older state. And the
+//! nodes of the cluster, if they are not those of testudo.toml any more.
 
 use crate::error::{Error, Result};
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::iter::Peekable;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use testudo_base::spi::SenderId;
 use testudo_cluster::engine::RingId;
-use testudo_cluster::group::{Begun, Durable};
+use testudo_cluster::group::{Begun, Durable, Roster, Rosters};
+use testudo_cluster::node::NodeId;
+
+/// What begins the roster that counts, and its successor.
+const SETTLED: &str = "roster";
+const NEXT: &str = "next";
 
 /// How much an error shows of a malformed file.
 const MAX_SHOWN_CHARS: usize = 60;
@@ -36,7 +45,12 @@ impl Disk {
     pub(crate) fn open(directory: &Path, instance: &str) -> Result<Self> {
         fs::create_dir_all(directory)
             .map_err(|source| Error::NoStateDirectory { directory: directory.to_owned(), source })?;
-        Ok(Self { file: directory.join(format!("incarnation-{instance}")) })
+        Ok(Self::at(directory, instance))
+    }
+
+    /// The same, without making anything.
+    pub(crate) fn at(directory: &Path, instance: &str) -> Self {
+        Self { file: directory.join(format!("incarnation-{instance}")) }
     }
 
     /// The state that was written last, or the first state if there is no file. A file that cannot
@@ -60,10 +74,9 @@ impl Disk {
     }
 
     fn replace(&self, durable: &Durable) -> io::Result<()> {
-        let Durable { incarnation, begun: Begun { ring, epoch, members } } = durable;
         let new = self.file.with_extension("new");
         let mut file = File::create(&new)?;
-        writeln!(file, "{incarnation} {epoch} {} {} {members:x}", ring.seq, ring.node)?;
+        file.write_all(text(durable).as_bytes())?;
         file.sync_all()?;
         fs::rename(&new, &self.file)?;
         // The new name must be on the disk, too.
@@ -74,10 +87,11 @@ impl Disk {
     pub(crate) fn writer(self, last: Durable) -> io::Result<Writer> {
         let (orders, ordered) = channel::<Durable>();
         let (tell, done) = channel();
+        let incarnation = last.incarnation;
         let work = move || {
             let mut on_disk = last;
             for order in ordered {
-                on_disk = order.on_top_of(on_disk);
+                on_disk = order.clone().on_top_of(on_disk);
                 let written = self.write(&on_disk).map(|()| order);
                 if tell.send(written).is_err() {
                     break;
@@ -85,26 +99,72 @@ impl Disk {
             }
         };
         thread::Builder::new().name("disk".into()).spawn(work)?;
-        Ok(Writer { orders, done, open: 0, incarnation: last.incarnation })
+        Ok(Writer { orders, done, open: 0, incarnation })
     }
 }
 
+/// The file's text. The rosters follow where there are any, so that a version that does not know of
+/// them refuses the file and does not count by other nodes.
+fn text(durable: &Durable) -> String {
+    let Durable { incarnation, begun: Begun { ring, epoch, members }, rosters } = durable;
+    let mut text = format!("{incarnation} {epoch} {} {} {members:x}\n", ring.seq, ring.node);
+    let Some(Rosters { settled, next }) = rosters else { return text };
+    for (name, roster) in [(SETTLED, Some(settled)), (NEXT, next.as_ref())] {
+        let Some(roster) = roster else { continue };
+        text.push_str(&format!("{name} {}\n", roster.number));
+        for (node, addresses) in &roster.nodes {
+            let addresses: String = addresses.iter().map(|address| format!(" {address}")).collect();
+            text.push_str(&format!("{node}{addresses}\n"));
+        }
+    }
+    text
+}
+
 fn read(text: &str) -> Option<Durable> {
-    let mut words = text.split_ascii_whitespace();
+    let mut lines = text.lines().peekable();
+    let durable = read_first(lines.next()?)?;
+    let Some(settled) = read_roster(SETTLED, &mut lines)? else {
+        return lines.next().is_none().then_some(durable);
+    };
+    let next = read_roster(NEXT, &mut lines)?;
+    lines.next().is_none().then_some(Durable { rosters: Some(Rosters { settled, next }), ..durable })
+}
+
+/// `Some(None)`: there is no such roster here.
+fn read_roster<'a>(
+    name: &str,
+    lines: &mut Peekable<impl Iterator<Item = &'a str>>,
+) -> Option<Option<Roster>> {
+    let Some(number) = lines.next_if(|line| line.starts_with(name)) else { return Some(None) };
+    let number = number.strip_prefix(name)?.trim().parse().ok()?;
+    let mut nodes = BTreeMap::new();
+    while let Some(line) = lines.next_if(|line| line.starts_with(|c: char| c.is_ascii_digit())) {
+        let mut words = line.split_ascii_whitespace();
+        let node = words.next()?.parse().ok().and_then(NodeId::new)?;
+        let addresses = words.map(|word| word.parse().ok()).collect::<Option<Vec<IpAddr>>>()?;
+        nodes.insert(node, addresses);
+    }
+    (!nodes.is_empty()).then_some(Some(Roster { number, nodes }))
+}
+
+fn read_first(line: &str) -> Option<Durable> {
+    let mut words = line.split_ascii_whitespace();
     let incarnation = words.next()?.parse().ok().filter(|number| *number <= SenderId::LAST_INCARNATION)?;
     let epoch = words.next()?.parse().ok()?;
     let ring = RingId { seq: words.next()?.parse().ok()?, node: words.next()?.parse().ok()? };
     let members = u32::from_str_radix(words.next()?, 16).ok()?;
-    words.next().is_none().then_some(Durable { incarnation, begun: Begun { ring, epoch, members } })
+    let begun = Begun { ring, epoch, members };
+    words.next().is_none().then_some(Durable { incarnation, begun, rosters: None })
 }
 
 impl Writer {
     /// Begins to write. A new incarnation is waited for: the caller needs it on disk. Gives the
     /// states that are on disk by then.
     pub(crate) fn write(&mut self, durable: Durable) -> Result<Vec<Durable>> {
+        let incarnation = durable.incarnation;
         self.orders.send(durable).map_err(|_| Error::StateWriterEnded)?;
         self.open += 1;
-        if std::mem::replace(&mut self.incarnation, durable.incarnation) == durable.incarnation {
+        if std::mem::replace(&mut self.incarnation, incarnation) == incarnation {
             return Ok(Vec::new());
         }
         let mut written = Vec::new();
@@ -136,7 +196,16 @@ mod tests {
 
     fn durable(incarnation: u16, epoch: u64) -> Durable {
         let ring = RingId { seq: epoch * 4, node: 2 };
-        Durable { incarnation, begun: Begun { ring, epoch, members: 0b1110 } }
+        Durable { incarnation, begun: Begun { ring, epoch, members: 0b1110 }, rosters: None }
+    }
+
+    fn rosters(number: u64, next: bool) -> Option<Rosters> {
+        let node =
+            |number: u8| (NodeId::new(number.into()).unwrap(), vec![IpAddr::from([10, 99, 0, number])]);
+        let mut rosters = Rosters::first([node(1), node(31)]);
+        rosters.settled.number = number;
+        rosters.next = next.then(|| Roster { number: number + 1, nodes: [node(1)].into() });
+        Some(rosters)
     }
 
     #[test]
@@ -145,7 +214,15 @@ mod tests {
         let state = dir.path().join("not/there/yet");
         let disk = Disk::open(&state, "gw").unwrap();
         assert_eq!(disk.last().unwrap(), Durable::default());
-        for written in [durable(1, 0), durable(9, 7), durable(2047, u64::MAX / 4)] {
+        let with = |rosters| Durable { rosters, ..durable(9, 8) };
+        for written in [
+            durable(1, 0),
+            durable(9, 7),
+            durable(2047, u64::MAX / 4),
+            with(rosters(0, true)),
+            with(rosters(u64::MAX, false)),
+            with(rosters(7, true)),
+        ] {
             disk.write(&written).unwrap();
             assert_eq!(Disk::open(&state, "gw").unwrap().last().unwrap(), written);
         }
@@ -156,9 +233,24 @@ mod tests {
     fn what_cannot_be_read_is_not_taken_for_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let disk = Disk::open(dir.path(), "gw").unwrap();
-        for text in
-            ["", "x", "7", "-1 0 0 0 0", "2048 0 0 0 0", "1 2 3 4 g", "1 2 3 4 5 6", "99999999999999999999"]
-        {
+        for text in [
+            "",
+            "x",
+            "7",
+            "-1 0 0 0 0",
+            "2048 0 0 0 0",
+            "1 2 3 4 g",
+            "1 2 3 4 5 6",
+            "99999999999999999999",
+            "1 2 3 4 5\n6",
+            "1 2 3 4 5\nroster 1\n",
+            "1 2 3 4 5\nroster x\n1 10.0.0.1\n",
+            "1 2 3 4 5\nroster 1\n32 10.0.0.1\n",
+            "1 2 3 4 5\nroster 1\n1 10.0.0\n",
+            "1 2 3 4 5\nnext 1\n1 10.0.0.1\n",
+            "1 2 3 4 5\nroster 1\n1 10.0.0.1\nnext 2\n",
+            "1 2 3 4 5\nroster 1\n1 10.0.0.1\nmore\n",
+        ] {
             fs::write(&disk.file, text).unwrap();
             let error = disk.last().unwrap_err().to_string();
             assert!(error.contains("expected the number of this node's last incarnation"), "{error}");

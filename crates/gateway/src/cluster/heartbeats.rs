@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsRawFd, RawFd};
+use testudo_cluster::group::Rosters;
 use testudo_cluster::node::NodeId;
 
 /// Octets that may wait in the socket of the first link, as the kernel counts them: a node that is
@@ -39,17 +40,23 @@ pub(crate) struct Heartbeats {
     /// The link whose turn it is: a flood on one link must not hide the others.
     at: Cell<usize>,
     others: BTreeMap<NodeId, Vec<SocketAddr>>,
+    node: NodeId,
+    port: u16,
 }
 
 impl Heartbeats {
     /// Opens a socket on every link; `mark` keeps its packets out of the protected routes. While
     /// interfaces are missing (`incomplete`) an address that this host does not have yet is
     /// allowed.
-    pub(crate) fn open(settings: &ClusterSettings, mark: u32, incomplete: bool) -> Result<Self> {
-        let at = |addr: &IpAddr| SocketAddr::new(*addr, settings.heartbeat_port);
-        let mut all: BTreeMap<NodeId, Vec<SocketAddr>> =
-            settings.nodes.iter().map(|node| (node.id, node.addresses.iter().map(at).collect())).collect();
-        let own = all.remove(&settings.node).unwrap_or_default();
+    pub(crate) fn open(
+        settings: &ClusterSettings,
+        rosters: &Rosters,
+        mark: u32,
+        incomplete: bool,
+    ) -> Result<Self> {
+        let own = settings.nodes.iter().find(|node| node.id == settings.node);
+        let port = settings.heartbeat_port;
+        let own = own.map(|node| at(&node.addresses, port)).unwrap_or_default();
         let open = |local: &SocketAddr| {
             let opened = match open(*local, mark, false) {
                 Err(e) if incomplete && e.kind() == io::ErrorKind::AddrNotAvailable => {
@@ -62,7 +69,16 @@ impl Heartbeats {
         };
         let links: Vec<UdpSocket> = own.iter().map(open).collect::<Result<_>>()?;
         links.first().into_iter().for_each(widen);
-        Ok(Self { links, at: Cell::new(0), others: all })
+        let mut heartbeats =
+            Self { links, at: Cell::new(0), others: BTreeMap::new(), node: settings.node, port };
+        heartbeats.follow(rosters);
+        Ok(heartbeats)
+    }
+
+    /// The nodes of the cluster are these from now on.
+    pub(crate) fn follow(&mut self, rosters: &Rosters) {
+        let others = rosters.nodes().into_iter().filter(|(node, _)| *node != self.node);
+        self.others = others.map(|(node, addresses)| (node, at(addresses, self.port))).collect();
     }
 
     /// How many links there are.
@@ -112,6 +128,10 @@ impl Heartbeats {
     }
 }
 
+fn at(addresses: &[IpAddr], port: u16) -> Vec<SocketAddr> {
+    addresses.iter().map(|address| SocketAddr::new(*address, port)).collect()
+}
+
 /// Makes room for the data that brings a node up to date, which takes the first link. The buffers
 /// go beyond the host's limit where that is allowed.
 fn widen(link: &UdpSocket) {
@@ -135,13 +155,14 @@ fn open(local: SocketAddr, mark: u32, absent: bool) -> io::Result<UdpSocket> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
+    use super::super::roster::configured;
     use super::*;
     use crate::config::{ClusterMac, NodeSettings, Timers};
     use std::time::{Duration, Instant};
     use testudo_cluster::group::{Ingress, NoQuorum, QuorumRule};
 
-    fn settings(node: u32, port: u16) -> ClusterSettings {
+    pub(in super::super) fn settings(node: u32, port: u16) -> ClusterSettings {
         let id = |number| NodeId::new(number).unwrap();
         let addresses = |node: u32| (0..2).map(|link| IpAddr::from([127, 9, link, node as u8])).collect();
         ClusterSettings {
@@ -169,7 +190,12 @@ mod tests {
             message_id_sync: false,
             generation: None,
             key_place: String::new(),
+            nodes_place: "t.toml:9: cluster.nodes".into(),
         }
+    }
+
+    fn open_all(settings: &ClusterSettings, incomplete: bool) -> Result<Heartbeats> {
+        Heartbeats::open(settings, &configured(settings), 7, incomplete)
     }
 
     /// Two nodes, and their port: one that was free on the first address, if it is so on the
@@ -177,7 +203,7 @@ mod tests {
     fn nodes() -> ([Heartbeats; 2], u16) {
         let attempt = || {
             let free = UdpSocket::bind("127.9.0.1:0").unwrap().local_addr().unwrap().port();
-            let open = |node| Heartbeats::open(&settings(node, free), 7, false);
+            let open = |node| open_all(&settings(node, free), false);
             Ok(([open(1)?, open(2)?], free))
         };
         let mut attempts = (0..100).map(|_| attempt());
@@ -208,6 +234,24 @@ mod tests {
     }
 
     #[test]
+    fn a_node_that_is_added_is_heard_and_one_that_is_removed_is_not() {
+        let ([mut one, two], port) = nodes();
+        let mut rosters = configured(&settings(1, port));
+        let two_at = rosters.settled.nodes.remove(&NodeId::new(2).unwrap()).unwrap();
+        one.follow(&rosters);
+        two.send(NodeId::new(1).unwrap(), 1, b"removed");
+        one.send(NodeId::new(2).unwrap(), 1, b"nowhere");
+        let begun = Instant::now();
+        while one.receive(&mut [0; 64]).is_none() && begun.elapsed() < Duration::from_secs(60) {}
+        rosters.settled.nodes.insert(NodeId::new(2).unwrap(), two_at);
+        one.follow(&rosters);
+        two.send(NodeId::new(1).unwrap(), 1, b"added");
+        one.send(NodeId::new(2).unwrap(), 0, b"to the added one");
+        assert_eq!(receive(&one), Some((1, b"added".to_vec())));
+        assert_eq!(receive(&two), Some((0, b"to the added one".to_vec())));
+    }
+
+    #[test]
     fn a_flood_of_strangers_on_one_link_does_not_hide_the_others() {
         let ([one, two], port) = nodes();
         let stranger = UdpSocket::bind("127.9.0.77:0").unwrap();
@@ -225,7 +269,7 @@ mod tests {
     fn an_address_of_another_host_is_named() {
         let mut elsewhere = settings(1, 5406);
         elsewhere.nodes[0].addresses[1] = "192.0.2.77".parse().unwrap();
-        let error = Heartbeats::open(&elsewhere, 7, false).unwrap_err().to_string();
+        let error = open_all(&elsewhere, false).unwrap_err().to_string();
         assert!(error.starts_with("cannot open UDP 192.0.2.77:5406 for heartbeats"), "{error}");
         assert!(error.ends_with("(is it an address of this host?)"), "{error}");
     }
@@ -236,7 +280,7 @@ mod tests {
             let mut elsewhere = settings(1, 0);
             elsewhere.nodes[0].addresses[1] = absent.parse().unwrap();
             elsewhere.nodes[1].addresses[1] = absent.parse().unwrap();
-            let heartbeats = Heartbeats::open(&elsewhere, 7, true).unwrap();
+            let heartbeats = open_all(&elsewhere, true).unwrap();
             // Nothing leaves, and nothing breaks.
             heartbeats.send(NodeId::new(2).unwrap(), 1, b"heartbeat");
             assert_eq!(heartbeats.links(), 2);

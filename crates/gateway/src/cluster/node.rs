@@ -1,7 +1,7 @@
 //! What connects a member of a cluster with the world: corosync, heartbeats, the disk, and the
 //! links on which VIPs are requested.
 
-use super::{Announcer, Disk, Heartbeats, Received, Writer, key};
+use super::{Announcer, Disk, Heartbeats, Received, Writer, key, roster};
 use crate::config::{ClusterSettings, Config};
 use crate::datapath::RelayPeer;
 use crate::entropy::OsEntropy;
@@ -15,7 +15,9 @@ use testudo_base::lane::Spread;
 use testudo_base::prefix::Prefix;
 use testudo_cluster::corosync::{Corosync, Electorate, Libraries};
 use testudo_cluster::engine::{Engine, EngineEvent};
-use testudo_cluster::group::{ClusterKey, Durable, GroupConfig, Ingress, RelayKeys, SuspicionConfig};
+use testudo_cluster::group::{
+    ClusterKey, Durable, GroupConfig, Ingress, Majorities, RelayKeys, Rosters, SuspicionConfig,
+};
 use testudo_cluster::member::{Member, MemberConfig};
 use testudo_cluster::node::NodeId;
 use testudo_fastpath::fib::{Fib, PortIndex, PortLink};
@@ -54,6 +56,8 @@ pub(crate) struct Prepared {
     disk: Disk,
     group: GroupConfig,
     durable: Durable,
+    /// The nodes of the cluster.
+    rosters: Rosters,
     replicate_config: bool,
     message_id_sync: bool,
     withdraw: Duration,
@@ -69,9 +73,9 @@ impl Prepared {
         let key = key::load(&settings.key_place, &settings.key)?;
         let disk = Disk::open(&settings.state, &config.instance)?;
         let durable = disk.last()?;
-        let heartbeats =
-            Heartbeats::open(settings, mark, config.ports.iter().any(|port| !is_there(&port.interface)))?;
-        let nodes: Vec<NodeId> = settings.nodes.iter().map(|node| node.id).collect();
+        let rosters = roster::at_start(settings, &durable);
+        let incomplete = config.ports.iter().any(|port| !is_there(&port.interface));
+        let heartbeats = Heartbeats::open(settings, &rosters, mark, incomplete)?;
         let timers = &settings.timers;
         let group = GroupConfig {
             links: heartbeats.links(),
@@ -86,9 +90,11 @@ impl Prepared {
             quorum: settings.quorum,
             ingress: settings.ingress,
             speaks: settings.protocol,
-            ..GroupConfig::new(settings.node, nodes, ClusterKey::new(*key))
+            roster: roster::configured(settings),
+            ..GroupConfig::new(settings.node, Vec::new(), ClusterKey::new(*key))
         };
         let ClusterSettings { replicate_config, message_id_sync, .. } = *settings;
+        let spread = config.spread.clone();
         let vips = settings.vips.iter().copied();
         let device = announcing_device(&config.tun);
         let announced = settings.announce_table.map(|table| AnnouncedRoutes::open(&device, table, vips));
@@ -98,12 +104,18 @@ impl Prepared {
             disk,
             group,
             durable,
+            rosters,
             replicate_config,
             message_id_sync,
             withdraw: settings.withdraw,
-            spread: config.spread.clone(),
+            spread,
             announced: announced.transpose()?,
         })
+    }
+
+    /// How many nodes the cluster has.
+    pub(crate) fn node_count(&self) -> u64 {
+        self.rosters.nodes().len() as u64
     }
 
     /// The member, which has not heard of any other yet.
@@ -116,7 +128,7 @@ impl Prepared {
             spread: self.spread.clone(),
             ..MemberConfig::new(self.group.clone())
         };
-        Member::new(config, self.durable, [Box::new(OsEntropy), Box::new(OsEntropy)], now)
+        Member::new(config, self.durable.clone(), [Box::new(OsEntropy), Box::new(OsEntropy)], now)
     }
 
     /// Joins the others. The data path has started, and stays shut until a view says more.
@@ -128,8 +140,8 @@ impl Prepared {
                 tracing::debug!("cannot raise the priority of corosync's thread: {error}");
             }
         };
-        let Self { libraries, heartbeats, disk, durable, announced, .. } = self;
-        let electorate = Electorate { nodes: settings.nodes.len(), rule: settings.quorum };
+        let Self { libraries, heartbeats, disk, durable, rosters, announced, .. } = self;
+        let electorate = electorate(settings, (rosters.settled.number, rosters.majorities()));
         let engine = Corosync::start(libraries, settings.node, electorate, &settings.group, begin)
             .map_err(Error::io("start the thread for corosync"))?;
         let disk =
@@ -141,6 +153,10 @@ impl Prepared {
         let settings = settings.clone();
         Ok(Node { engine, heartbeats, disk, speaker, announcer, ports, settings, complaint: None, buffer })
     }
+}
+
+fn electorate(settings: &ClusterSettings, (number, nodes): (u64, Majorities)) -> Electorate {
+    Electorate { nodes, number, rule: settings.quorum }
 }
 
 /// Corosync's libraries, which only a gateway with `[cluster]` needs.
@@ -292,6 +308,27 @@ impl Node {
     /// What in corosync.conf does not fit `quorum` of testudo.toml.
     pub(crate) fn misfit(&self) -> Option<String> {
         self.engine.misfit()
+    }
+
+    /// The nodes that corosync is configured with.
+    pub(crate) fn engine_nodes(&self) -> Option<Vec<NodeId>> {
+        self.engine.nodes()
+    }
+
+    /// The nodes of the cluster are these from now on, and the engine judges by the `counted` ones.
+    pub(crate) fn follow_nodes(&mut self, rosters: &Rosters, counted: (u64, Majorities)) {
+        self.heartbeats.follow(rosters);
+        self.engine.set_electorate(electorate(&self.settings, counted));
+    }
+
+    /// Whether a new node may have these addresses.
+    pub(crate) fn check_addresses(&self, rosters: &Rosters, addresses: &[IpAddr]) -> Result<()> {
+        roster::check_addresses(&self.settings, rosters, addresses)
+    }
+
+    /// Leaves the engine's group for good.
+    pub(crate) fn leave(&self) {
+        self.engine.leave();
     }
 
     /// The engine's next event.

@@ -55,6 +55,10 @@ pub(crate) fn report(
         replicate_config: status.configuration.replicates,
         config_current: status.configuration.is_current,
         config_pieces: status.configuration.pieces as u64,
+        roster: group.rosters.settled.number,
+        changing: group.rosters.next.is_some(),
+        configured: group.rosters.settled.ids().into_iter().map(number).collect(),
+        engines_behind: status.engines_behind.iter().copied().map(number).collect(),
         why: diagnosis::sentences(status, witness, misfit, now),
         counters: counters(status),
         nodes,
@@ -70,9 +74,16 @@ fn this(status: &ClusterStatus) -> NodeReport {
         state: state(status, group.node, member),
         shards: owned(status, group.node),
         provisional: status.provisional.len() as u64,
+        addresses: addresses(status, group.node),
         incarnation: group.sender.map_or(0, |sender| sender.incarnation().into()),
         ..NodeReport::default()
     }
+}
+
+/// The node's addresses, by link.
+fn addresses(status: &ClusterStatus, node: NodeId) -> Vec<String> {
+    let nodes = status.group.rosters.nodes();
+    nodes.get(&node).map(|addresses| addresses.iter().map(ToString::to_string).collect()).unwrap_or_default()
 }
 
 fn other(status: &ClusterStatus, peer: &PeerStatus, now: Time) -> NodeReport {
@@ -81,6 +92,7 @@ fn other(status: &ClusterStatus, peer: &PeerStatus, now: Time) -> NodeReport {
     NodeReport {
         id: number(peer.node),
         state: state(status, peer.node, peer.member),
+        addresses: addresses(status, peer.node),
         shards: owned(status, peer.node),
         provisional: peer.provisional.len() as u64,
         heard: peer.heard.map(|at| millis(now.since(at))),
@@ -153,7 +165,7 @@ mod tests {
     use testudo_base::shard::ShardSet;
     use testudo_base::spi::Shard;
     use testudo_cluster::engine::{RingId, View};
-    use testudo_cluster::group::{Counters, GroupStatus, Position};
+    use testudo_cluster::group::{Counters, GroupStatus, Position, Rosters};
     use testudo_cluster::member::{Class, ConfigurationStatus, Difference, Found, MemberCounters, PieceName};
 
     fn node(number: u32) -> NodeId {
@@ -205,6 +217,7 @@ mod tests {
                     peer(4),
                     PeerStatus { member: false, heard: None, hears: None, acked: None, links: 0, ..peer(5) },
                 ],
+                rosters: Rosters::first((1..=5).map(|number| (node(number), Vec::new()))),
                 fence: ms(1240),
                 counters: Counters { forged: 6, ..Counters::default() },
             },
@@ -222,6 +235,7 @@ mod tests {
             arrivals: ShardSet::EMPTY,
             takes: Vec::new(),
             untold: 0,
+            engines_behind: Vec::new(),
             awaited: vec![node(4)],
             configuration: ConfigurationStatus::default(),
             version: group::GroupConfig::NEWEST,

@@ -60,6 +60,8 @@ pub(crate) struct ClusterSettings {
     pub(crate) generation: Option<PathBuf>,
     /// File, line and key that name the key file, for complaints about it.
     pub(crate) key_place: String,
+    /// Where the nodes stand, for the same.
+    pub(crate) nodes_place: String,
 }
 
 impl ClusterSettings {
@@ -155,7 +157,7 @@ pub(super) fn parse(root: &Section<'_>, ports: usize) -> Result<Option<ClusterSe
     let generation = cluster.string("generation", "an absolute path", absolute)?;
 
     let wrong_mac = cluster.unfit("mac", "no such key with cluster.ingress = \"routed\": nothing is flooded");
-    let key_place = cluster.place("key");
+    let (key_place, nodes_place) = (cluster.place("key"), cluster.place("nodes"));
     let no_nodes = cluster.missing("nodes", "[[cluster.nodes]] with every node of the cluster");
     let no_node = cluster.unfit("node", "the id of one of [[cluster.nodes]]");
     let no_key =
@@ -197,6 +199,7 @@ pub(super) fn parse(root: &Section<'_>, ports: usize) -> Result<Option<ClusterSe
         message_id_sync: message_id_sync.unwrap_or(false),
         generation,
         key_place,
+        nodes_place,
     }))
 }
 

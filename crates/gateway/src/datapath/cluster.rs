@@ -105,6 +105,13 @@ impl ClusterPlan<'_> {
 }
 
 impl DataPath {
+    /// The number of the cluster's nodes.
+    pub(crate) fn set_node_count(&mut self, nodes: u64) {
+        if let Some(cluster) = &mut self.cluster {
+            cluster.nodes = nodes;
+        }
+    }
+
     /// Sets what this node carries. The workers have all commands from before; the filter brings
     /// them the new packets.
     pub(crate) fn set_shards(&mut self, shown: &Ownership) -> Result<()> {

@@ -3,13 +3,15 @@
 
 use super::Gateway;
 use crate::cluster::rollback::Sign;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use std::time::{Duration, Instant};
-use testudo_cluster::group::Durable;
+use testudo_cluster::group::{Durable, NodeChange};
 use testudo_cluster::member::{Member, MemberOutput};
+use testudo_cluster::node::NodeId;
 use testudo_fastpath::worker::boottime;
 use testudo_ike::output::{LogLevel, Time};
 use testudo_ipsec::pmtu::TooBig;
+use testudo_vici::control::ChangeNodes;
 
 /// How long events of the engine are handled before others get their turn.
 const ENGINE_TIME_PER_TURN: Duration = Duration::from_millis(5);
@@ -106,6 +108,33 @@ impl Gateway {
             }
             Err(error) => self.ending.fail(error),
         }
+    }
+
+    /// The nodes of the cluster have changed.
+    fn nodes_changed(&mut self) {
+        let (Some(member), Some(node)) = (self.endpoint.member(), &mut self.node) else { return };
+        let rosters = member.rosters();
+        node.follow_nodes(rosters, member.counted());
+        self.data.set_node_count(rosters.nodes().len() as u64);
+    }
+
+    /// Has all members add or remove a node. Gives the number of the roster that results.
+    pub(crate) fn change_nodes(&mut self, request: &ChangeNodes) -> Result<u64> {
+        let now = self.now;
+        let (Some(member), Some(node)) = (self.endpoint.member(), &self.node) else {
+            return Err(Error::Alone);
+        };
+        let id = NodeId::new(request.node).ok_or(Error::NodeNumber(request.node))?;
+        let change = match &request.addresses {
+            Some(addresses) => {
+                node.check_addresses(member.rosters(), addresses)?;
+                NodeChange::Add(id, addresses.clone())
+            }
+            None => NodeChange::Remove(id),
+        };
+        let number = member.change_nodes(now, &change)?;
+        self.settle();
+        Ok(number)
     }
 
     /// A router says that a packet was too large. Only the node that sent the packet can tell
@@ -257,6 +286,16 @@ impl Gateway {
                 if let Some(node) = &mut self.node {
                     node.rejoin();
                 }
+                Ok(())
+            }
+            MemberOutput::Leave => {
+                if let Some(node) = &self.node {
+                    node.leave();
+                }
+                Ok(())
+            }
+            MemberOutput::Rosters => {
+                self.nodes_changed();
                 Ok(())
             }
             // All other outputs are an endpoint's too, or for operators.

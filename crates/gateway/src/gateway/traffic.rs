@@ -126,6 +126,7 @@ impl Gateway {
             member.report_marks(self.now, &self.data.moved_high_water_marks());
             member.set_load(self.load.measure());
             member.set_neighbours(self.data.neighbours());
+            member.set_engine_nodes(self.node.as_ref().and_then(|node| node.engine_nodes()));
         }
         self.settle();
     }

@@ -16,7 +16,7 @@ use testudo_vici::children::ChildReport;
 use testudo_vici::cluster::ClusterReport;
 use testudo_vici::codec::{Deframer, Packet};
 use testudo_vici::control::{
-    ConfigChange, Drain, Initiate, JobId, Rekey, SetPolicy, Stats, Terminate, Version,
+    ChangeNodes, ConfigChange, Drain, Initiate, JobId, Rekey, SetPolicy, Stats, Terminate, Version,
 };
 use testudo_vici::counters::Counters;
 use testudo_vici::message::Message;
@@ -338,6 +338,10 @@ impl Control for Crowd {
     }
 
     fn drain(&mut self, _: &Drain) -> Result<(), CommandError> {
+        unreachable!("nobody asks for this")
+    }
+
+    fn change_nodes(&mut self, _: &ChangeNodes) -> Result<u64, CommandError> {
         unreachable!("nobody asks for this")
     }
 

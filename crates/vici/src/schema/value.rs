@@ -1,6 +1,7 @@
 //! Scalars: booleans, numbers, times.
 
 use super::refusal::{Why, expected};
+use std::net::IpAddr;
 use std::time::Duration;
 
 /// `yes`, `no` and their synonyms in strongSwan.
@@ -24,6 +25,11 @@ fn digits(text: &str) -> Option<u64> {
 /// A number in decimal.
 pub(crate) fn number(text: &str) -> Result<u64, Why> {
     digits(text).ok_or_else(|| expected("a decimal number"))
+}
+
+/// An IP address.
+pub(crate) fn ip_address(text: &str) -> Result<IpAddr, Why> {
+    text.parse().map_err(|_| expected("an IP address"))
 }
 
 /// A number in decimal that fits in 32 bits.

@@ -5,7 +5,7 @@ use super::stream::{PolicyFilter, Source, Stream};
 use super::{Answer, counters, credentials};
 use crate::cluster::ClusterReport;
 use crate::codec::{MAX_PACKET, encoded_len};
-use crate::control::{Control, Drain, Initiate, JobId, Rekey, Selection, SetPolicy, Terminate};
+use crate::control::{ChangeNodes, Control, Drain, Initiate, JobId, Rekey, Selection, SetPolicy, Terminate};
 use crate::error::CommandError;
 use crate::message::Message;
 use crate::render;
@@ -30,6 +30,7 @@ pub(super) fn process(request: &Request, job: JobId, control: &mut dyn Control) 
         "stats" => query(request, || render::stats(&control.stats())),
         "testudo-cluster" => query(request, || ClusterReport::answer(control.cluster().as_ref())),
         "testudo-drain" => drain(request, control),
+        "testudo-nodes" => change_nodes(request, control),
         "testudo-counters" => query(request, || control.counters().to_message()),
         "testudo-shut" => shut(request, control),
         "testudo-release" => release(request, control),
@@ -279,6 +280,19 @@ fn drain(request: &Request, control: &mut dyn Control) -> Result<Answer, Refusal
     // A larger number is no node's, and neither is the maximum.
     let node = node.map(|number| u32::try_from(number).unwrap_or(u32::MAX));
     Ok(Answer::Now(done(control.drain(&Drain { node, drained }))))
+}
+
+fn change_nodes(request: &Request, control: &mut dyn Control) -> Result<Answer, Refusal> {
+    let mut fields = fields(request)?;
+    let missing = Refusal::Missing { path: fields.path("node"), expected: "the number of a node" };
+    let node = fields.parsed("node", value::number)?.ok_or(missing)?;
+    let addresses = fields.list("addresses", value::ip_address)?;
+    fields.finish()?;
+    let node = u32::try_from(node).unwrap_or(u32::MAX);
+    Ok(Answer::Now(match control.change_nodes(&ChangeNodes { node, addresses }) {
+        Ok(roster) => Message::new().with("success", "yes").with("roster", roster.to_string()),
+        Err(why) => failed(why.to_string()),
+    }))
 }
 
 fn shut(request: &Request, control: &dyn Control) -> Result<Answer, Refusal> {

@@ -4,7 +4,7 @@ use crate::support::{TestServer, message};
 use std::time::Duration;
 use testudo_vici::client::Client;
 use testudo_vici::cluster::{ClusterReport, NodeReport, NodeState, Phase, ViewReport};
-use testudo_vici::control::Drain;
+use testudo_vici::control::{ChangeNodes, Drain};
 use testudo_vici::message::Message;
 
 /// Every field has a value of its own, and what may be missing is once there and once not.
@@ -33,6 +33,10 @@ fn report() -> ClusterReport {
         replicate_config: true,
         config_current: false,
         config_pieces: 12,
+        roster: 13,
+        changing: true,
+        configured: vec![1, 2, 5],
+        engines_behind: vec![2],
         why: vec!["node 2 is silent".to_owned(), "and so on".to_owned()],
         counters: vec![("suspicions".to_owned(), 1), ("forged".to_owned(), 0)],
         nodes: vec![
@@ -49,6 +53,7 @@ fn report() -> ClusterReport {
                 load: 123,
                 acked: Some(38),
                 incarnation: 9,
+                addresses: vec!["10.99.0.2".to_owned(), "2001:db8::2".to_owned()],
             },
         ],
     }
@@ -146,4 +151,41 @@ fn the_gateway_gets_the_node_to_drain() {
         assert!(refused.text("errmsg").unwrap_or_default().contains(complaint), "{refused:?}");
     }
     assert!(server.gateway.lock().unwrap().drains.is_empty());
+}
+
+#[test]
+fn the_gateway_gets_the_node_to_add_or_remove() {
+    let server = TestServer::start();
+    let mut client = Client::connect(&server.socket()).unwrap();
+    client.set_timeout(Some(Duration::from_secs(20))).unwrap();
+    let mut change = |message: Message| client.request("testudo-nodes", message).unwrap();
+    let node = |number: &str| Message::new().with("node", number);
+    let with = |addresses: &[&str]| {
+        node("4").with_list("addresses", addresses.iter().map(|text| (*text).to_owned()))
+    };
+    let addresses = ["10.99.0.4", "2001:db8::4"];
+    let added = ChangeNodes {
+        node: 4,
+        addresses: Some(addresses.iter().map(|text| text.parse().unwrap()).collect()),
+    };
+    for (asked, expected) in
+        [(with(&addresses), added), (node("4"), ChangeNodes { node: 4, addresses: None })]
+    {
+        let answer = change(asked);
+        assert_eq!((answer.text("success"), answer.text("roster")), (Some("yes"), Some("12")));
+        assert_eq!(server.gateway.lock().unwrap().changes.pop(), Some(expected));
+    }
+    for (asked, complaint) in [
+        (Message::new(), "node"),
+        (node("x"), "node"),
+        (node("9"), "node 9 is taken"),
+        (with(&["10.99.0"]), "an IP address"),
+        (node("4").with("addresses", "10.99.0.4"), "a list"),
+        (node("4").with("port", "1"), "port"),
+    ] {
+        let refused = change(asked);
+        assert_eq!(refused.text("success"), Some("no"));
+        assert!(refused.text("errmsg").unwrap_or_default().contains(complaint), "{refused:?}");
+    }
+    assert!(server.gateway.lock().unwrap().changes.is_empty());
 }

@@ -10,7 +10,7 @@ use testudo_vici::CommandError;
 use testudo_vici::children::ChildReport;
 use testudo_vici::cluster::ClusterReport;
 use testudo_vici::control::{
-    ConfigChange, Control, Drain, Initiate, JobId, Rekey, SetPolicy, Stats, Terminate, Version,
+    ChangeNodes, ConfigChange, Control, Drain, Initiate, JobId, Rekey, SetPolicy, Stats, Terminate, Version,
 };
 use testudo_vici::counters::Counters;
 use testudo_vici::schema::Policy;
@@ -197,6 +197,10 @@ impl Control for Gateway {
     }
 
     fn drain(&mut self, _: &Drain) -> Result<(), CommandError> {
+        Err(CommandError::new("it stands alone"))
+    }
+
+    fn change_nodes(&mut self, _: &ChangeNodes) -> Result<u64, CommandError> {
         Err(CommandError::new("it stands alone"))
     }
 

@@ -3,6 +3,7 @@
 use super::{Engines, MILLI, Nanos, Node};
 use std::collections::BTreeSet;
 use testudo_cluster::engine::RingId;
+use testudo_cluster::node::NodeId;
 
 /// Corosync's `last_man_standing_window`.
 const WINDOW: Nanos = 1000 * MILLI;
@@ -106,6 +107,13 @@ impl Engines {
     pub(super) fn is_quorate(&mut self, now: Nanos, members: &[usize], ring: RingId) -> bool {
         if self.votes == Votes::LastManStanding {
             return self.is_last_standing(now, members, ring);
+        }
+        if !self.majorities.is_empty() {
+            let ids: Vec<NodeId> = members.iter().map(|node| self.nodes[*node].id).collect();
+            let known = || members.iter().filter_map(|node| self.majorities.get(node));
+            let newest = known().map(|(number, _)| *number).max().unwrap_or(0);
+            let counted = known().filter(|(number, _)| *number == newest);
+            return counted.into_iter().all(|(_, nodes)| nodes.have(|id| ids.contains(&id)));
         }
         let (here, all) = (members.len(), self.nodes.len());
         if here * 2 > all {

@@ -84,6 +84,8 @@ impl Node {
             MemberOutput::Fence(until) => self.fence = Some(until),
             MemberOutput::Persist(durable) => self.effects.push(Effect::Persist(durable)),
             MemberOutput::Rejoin => self.effects.push(Effect::Rejoin),
+            MemberOutput::Leave => self.effects.push(Effect::Leave),
+            MemberOutput::Rosters => self.follow_nodes(),
             MemberOutput::PathMtu { .. }
             | MemberOutput::RelayKeys(_)
             | MemberOutput::TooBig(_)

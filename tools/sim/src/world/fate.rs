@@ -25,6 +25,8 @@ pub(super) struct Fate {
     pub(super) stopped: Option<usize>,
     /// The port that has failed permanently.
     dead_port: Option<(Link, usize)>,
+    /// The node that operators are about to remove.
+    pub(super) leaving: Option<usize>,
     /// Both of two nodes may be quorate alone.
     pub(super) split: bool,
     /// The state was lost because all nodes that had it lost their memory: lost tunnels are not
@@ -41,6 +43,7 @@ impl Fate {
             renewals: BTreeMap::new(),
             stopped: None,
             dead_port: None,
+            leaving: None,
             split: scenario.votes == Votes::TwoNode,
             state_lost: 0,
         }
@@ -120,11 +123,12 @@ fn strike(world: &mut World, kind: Kind, node: usize) -> bool {
 fn may_forget(world: &World, node: usize) -> bool {
     let keeps =
         |index: usize| index != node && !world.slots[index].empty && world.slots[index].host.is_some();
-    let empty = (0..world.slots.len()).filter(|index| world.slots[*index].empty).count();
+    let there = || (0..world.slots.len()).filter(|index| !world.slots[*index].away);
+    let empty = there().filter(|index| world.slots[*index].empty).count();
     if world.slots.len() == 1 {
         return true;
     }
-    let limit = ((world.slots.len() - 1) / 2).max(1);
+    let limit = (there().count().saturating_sub(1) / 2).max(1);
     let lost = empty + usize::from(!world.slots[node].empty);
     (0..world.slots.len()).any(keeps) && lost <= limit
 }
@@ -251,7 +255,7 @@ pub(super) fn end(world: &mut World, kind: Kind, node: usize) {
     world.note(Who::World, "over", kind as u64, node as u64 + 1);
     match kind {
         Kind::Crash | Kind::DoubleCrash => {
-            if world.slots[node].host.is_none() {
+            if world.slots[node].host.is_none() && !world.slots[node].away {
                 world.boot(node);
             }
         }
@@ -313,6 +317,9 @@ pub(super) fn heal(world: &mut World) {
     world.network.weather = Weather::FAIR;
     for node in 0..world.slots.len() {
         world.engines.slow(node, 0);
+        if world.slots[node].away {
+            continue;
+        }
         if world.slots[node].host.is_none() {
             world.boot(node);
         }

@@ -31,7 +31,7 @@ impl World {
             id: slot.id,
             boot: slot.boots,
             now: slot.clock.at(self.schedule.now),
-            disk: slot.disk,
+            disk: slot.disk.clone(),
             entropy: HostEntropy::new(seed),
         };
         slot.host = Some((self.make)(&self.scenario, &birth));
@@ -117,7 +117,9 @@ impl World {
         entropy.reseed(seed);
         // After another rollback it goes through this one again.
         slot.history.push((self.schedule.now, slot.clock.at(self.schedule.now), Lived::SetBack(seed)));
-        slot.disk = disk.filter(|_| with_disk).unwrap_or(slot.disk);
+        if let Some(disk) = disk.filter(|_| with_disk) {
+            slot.disk = disk;
+        }
         (slot.host, slot.empty, slot.pause, slot.refused) = (Some(host), true, None, false);
         slot.packets.clear();
         slot.inbox.clear();
@@ -249,6 +251,11 @@ impl World {
                 self.engines.start(self.schedule.now, index);
             }
             Effect::Persist(durable) => self.persist(index, durable),
+            Effect::Leave => self.schedule.at(self.schedule.now, What::Left(index)),
+            Effect::Majorities(number, nodes) if self.scenario.changes => {
+                self.engines.count_by(index, number, nodes)
+            }
+            Effect::Majorities(..) => {}
             Effect::Event(event) => self.node_event(index, &event),
         }
     }
@@ -278,9 +285,9 @@ impl World {
     /// take, and are lost if the node dies first.
     fn persist(&mut self, index: usize, durable: Durable) {
         self.note(Who::Node(index), "persists", u64::from(durable.incarnation), durable.begun.epoch);
-        let disk = self.slots[index].disk;
+        let disk = &self.slots[index].disk;
         if durable.incarnation != disk.incarnation {
-            self.slots[index].disk = durable.on_top_of(disk);
+            self.slots[index].disk = durable.clone().on_top_of(disk.clone());
         }
         let slow = if self.random.permille(100) { 300 } else { 10 };
         let at = self.schedule.now + self.random.below(slow * MILLI);
@@ -292,7 +299,7 @@ impl World {
     pub(super) fn written(&mut self, index: usize, boot: u64, durable: Durable) {
         let slot = &mut self.slots[index];
         if slot.boots == boot && slot.host.is_some() {
-            slot.disk = durable.on_top_of(slot.disk);
+            slot.disk = durable.clone().on_top_of(slot.disk.clone());
             self.arrive(index, Arrival::Input(Input::Written(durable)));
         }
     }
@@ -425,8 +432,10 @@ impl World {
         // Half of the nodes, with the witness's vote. If they stop, the other half gets the vote,
         // and they continue until their engine tells them: among themselves they cannot find out.
         // Where the last node may go on alone, the members have voted: nothing is excused.
-        self.fate.split |=
-            standing.members * 2 <= self.scenario.nodes && self.scenario.votes != Votes::LastManStanding;
+        // Where operators change the nodes, their number differs.
+        self.fate.split |= standing.members * 2 <= self.scenario.nodes
+            && self.scenario.votes != Votes::LastManStanding
+            && !self.scenario.changes;
         slot.empty = false;
         let lost = self.holders.holds(index, at, standing.members);
         self.fate.state_lost += u64::from(lost);
@@ -459,6 +468,7 @@ fn describe(input: &Input) -> (&'static str, u64) {
         Input::Operator(_) => ("is asked", 0),
         Input::Drain(node, drained) => ("is asked to drain", (*node as u64) << 1 | u64::from(*drained)),
         Input::Configure(piece, value) => ("is configured", piece << 32 | value.unwrap_or_default()),
+        Input::Change(_) => ("is asked to change the nodes", 0),
         Input::RolledBack => ("was set back", 0),
     }
 }

@@ -68,6 +68,8 @@ pub(super) struct Slot {
     pub(super) history: Vec<(Nanos, Time, Lived)>,
     /// It has lost its memory, and is not synchronized yet.
     pub(super) empty: bool,
+    /// It is not one of the cluster's nodes, and does not run.
+    pub(super) away: bool,
     /// The engine has refused a message, and will report when it is ready.
     pub(super) refused: bool,
 }
@@ -92,6 +94,7 @@ impl Slot {
             inbox: VecDeque::new(),
             history: Vec::new(),
             empty: true,
+            away: false,
             refused: false,
         }
     }

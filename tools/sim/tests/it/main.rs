@@ -2,6 +2,7 @@
 
 mod last;
 mod lone;
+mod members;
 // A build without debug assertions has no planted bugs.
 #[cfg(debug_assertions)]
 mod planted;

@@ -38,6 +38,7 @@ const LAST: &[(Plant, u64)] = &[
     (Plant::VotesNotCounted, 20),
     (Plant::FloorAsSeen, 173),
     (Plant::RelayedTwice, 60),
+    (Plant::RosterIgnored, 0),
     (Plant::OlderStay, 15),
 ];
 
@@ -48,6 +49,7 @@ const ONLY: &[(Plant, &[Kind])] = &[
     (Plant::PromiseIgnored, &[Kind::OneWayCluster]),
     (Plant::VotesNotCounted, &[Kind::Partition, Kind::EngineOnly]),
     (Plant::FloorAsSeen, &[Kind::Crash, Kind::Weather]),
+    (Plant::RosterIgnored, &[Kind::EngineOnly, Kind::Partition]),
 ];
 
 /// Bugs of routed worlds. The others are searched for in flooded ones.
@@ -60,7 +62,11 @@ const SPREAD: &[Plant] = &[Plant::SameStripe, Plant::NoLaneFloor];
 fn world(seed: u64, faults_of: Plant, bug: Option<Plant>) -> Outcome {
     plant(bug);
     let only = ONLY.iter().find(|(special, _)| *special == faults_of).map(|(_, kinds)| kinds.to_vec());
-    let mut scenario = Scenario { lines: 0, only: only.unwrap_or_default(), ..Scenario::random(seed) };
+    let scenario = match faults_of {
+        Plant::RosterIgnored => Scenario::changing(seed),
+        _ => Scenario::random(seed),
+    };
+    let mut scenario = Scenario { lines: 0, only: only.unwrap_or_default(), ..scenario };
     if !SPREAD.contains(&faults_of) {
         scenario.spread.fill(None);
     }

@@ -58,9 +58,9 @@ fn who_has_just_started_or_has_lost_its_engine_waits_for_the_other() {
 /// A cluster of two that has lost one node for good goes on as a cluster of one.
 #[test]
 fn whose_neighbour_is_no_longer_configured_begins_with_nothing_after_its_patience() {
-    let disk = two().node(1).disk;
+    let disk = two().node(1).disk.clone();
     let mut net = Net::new(1);
-    net.start(1, disk);
+    net.start(1, disk.clone());
     assert!(!goes_on(&mut net, 1));
     net.pass(31_000);
     let node = net.node(1);

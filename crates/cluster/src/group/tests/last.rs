@@ -64,7 +64,7 @@ fn a_view_that_one_node_never_began_does_not_hold_up_the_others() {
     net.pass(200);
     let status = net.node(1).group.status();
     assert_eq!((status.phase, status.stable.count), (Phase::Running, 0));
-    net.start(2, net.nodes[&2].disk);
+    net.start(2, net.nodes[&2].disk.clone());
     assert!(go_on(&mut net, &[2, 3, 4]), "node 2 says that it never began it");
     assert!(!go_on(&mut net, &[1]), "it cannot know that");
 }

@@ -57,6 +57,7 @@ pub(super) struct Node {
     pub(super) log: Vec<String>,
     pub(super) in_view: bool,
     pub(super) rejoin: bool,
+    pub(super) has_left: bool,
     /// How many more messages the engine refuses.
     pub(super) refuse: usize,
 }
@@ -114,7 +115,7 @@ impl Net {
         let mut config = GroupConfig::new(id(number), nodes, ClusterKey::new(self.key));
         (self.tune)(&mut config);
         let node = Node {
-            group: Group::new(config, disk, Box::new(Numbers(self.seed)), self.now),
+            group: Group::new(config, disk.clone(), Box::new(Numbers(self.seed)), self.now),
             ring: None,
             views: vec![],
             updates: vec![],
@@ -137,6 +138,7 @@ impl Net {
             log: vec![],
             in_view: false,
             rejoin: false,
+            has_left: false,
             refuse: 0,
         };
         self.nodes.insert(number, node);
@@ -282,7 +284,7 @@ impl Net {
 
     /// A node loses its memory, and begins anew with what is on its disk.
     pub(super) fn restart(&mut self, number: u8) {
-        let disk = self.node(number).disk;
+        let disk = self.node(number).disk.clone();
         self.start(number, disk);
     }
 
@@ -290,8 +292,8 @@ impl Net {
     pub(super) fn write(&mut self, number: u8) {
         let node = self.node(number);
         if let Some(durable) = node.writing.take() {
-            node.disk = durable;
             node.group.persisted(&durable);
+            node.disk = durable;
         }
         self.settle();
     }
@@ -327,10 +329,11 @@ impl Node {
             GroupOutput::Sender(sender) => self.senders.push(sender),
             GroupOutput::Persist(durable) if self.slow_disk => self.writing = Some(durable),
             GroupOutput::Persist(durable) => {
-                self.disk = durable;
                 self.group.persisted(&durable);
+                self.disk = durable;
             }
             GroupOutput::Rejoin => self.rejoin = true,
+            GroupOutput::Leave => self.has_left = true,
             GroupOutput::Log { message, .. } => self.log.push(message),
             GroupOutput::Fence(until) => self.fence = until,
             GroupOutput::Suspected(node) => {
@@ -344,7 +347,7 @@ impl Node {
             GroupOutput::RowClocks(clocks) => self.row_clocks = clocks,
             GroupOutput::RelayKeys(keys) => self.relay_keys.push(keys),
             GroupOutput::Relayed { from, octets } => self.relayed.push((from.get(), octets)),
-            GroupOutput::Multicast(_) | GroupOutput::Datagram { .. } => {}
+            GroupOutput::Multicast(_) | GroupOutput::Datagram { .. } | GroupOutput::Rosters => {}
         }
     }
 

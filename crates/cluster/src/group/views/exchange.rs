@@ -9,6 +9,7 @@ use crate::group::config::{GroupConfig, Ingress, QuorumRule};
 use crate::group::durable::Begun;
 use crate::group::frame::Chain;
 use crate::group::keys::RANDOM_LEN;
+use crate::group::roster::{Roster, Rosters};
 use crate::group::views::past::Past;
 use crate::node::NodeId;
 use serde::{Deserialize, Serialize};
@@ -76,6 +77,8 @@ pub(in crate::group) struct Heard {
     pub(in crate::group) ballot: Option<Ballot>,
     /// How packets come to its sender.
     pub(in crate::group) ingress: Option<Ingress>,
+    /// The rosters that it knows.
+    pub(in crate::group) rosters: Option<Rosters>,
 }
 
 impl Heard {
@@ -84,8 +87,9 @@ impl Heard {
         let (speaks, rest) = postcard::take_from_bytes(rest).ok().unzip();
         let (past, rest) = rest.and_then(|rest| postcard::take_from_bytes(rest).ok()).unzip();
         let (ballot, rest) = rest.and_then(|rest| postcard::take_from_bytes(rest).ok()).unzip();
-        let ingress = rest.and_then(|rest| postcard::from_bytes(rest).ok());
-        Some(Self { status, speaks, past, ballot, ingress })
+        let (ingress, rest) = rest.and_then(|rest| postcard::take_from_bytes(rest).ok()).unzip();
+        let rosters = rest.and_then(|rest| postcard::from_bytes(rest).ok());
+        Some(Self { status, speaks, past, ballot, ingress, rosters })
     }
 
     /// The rule by which its sender decides whether a view goes on.
@@ -103,8 +107,8 @@ impl Heard {
 #[derive(Clone, Debug)]
 pub(in crate::group) struct Exchange {
     pub(in crate::group) view: View,
-    /// The number of configured nodes.
-    nodes: usize,
+    /// The rosters that this node knows.
+    rosters: Rosters,
     /// The rule of all members whose STATUS can be read.
     rule: QuorumRule,
     /// `None` for a STATUS that has come and cannot be read: that member has another cluster key,
@@ -156,6 +160,11 @@ pub(in crate::group) struct Outcome {
     pub(in crate::group) void: Vec<Begun>,
     /// The highest version that all members speak; `None` if one of them does not say.
     pub(in crate::group) version: Option<u8>,
+    /// The rosters by which the view goes. `None`: each member's testudo.toml.
+    pub(in crate::group) rosters: Option<Rosters>,
+    /// Members of the engine's view that are left out, because they are not in the roster, or do
+    /// not know that there is one.
+    pub(in crate::group) strangers: Vec<NodeId>,
 }
 
 impl Outcome {
@@ -166,9 +175,9 @@ impl Outcome {
 }
 
 impl Exchange {
-    /// Begins. `nodes`: the number of configured nodes.
-    pub(in crate::group) fn new(view: View, nodes: usize, rule: QuorumRule) -> Self {
-        Self { view, nodes, rule, statuses: BTreeMap::new() }
+    /// Begins, with the rosters that this node knows.
+    pub(in crate::group) fn new(view: View, rosters: Rosters, rule: QuorumRule) -> Self {
+        Self { view, rosters, rule, statuses: BTreeMap::new() }
     }
 
     /// Takes a member's STATUS. The first one counts; of a later one only that the member has
@@ -192,11 +201,13 @@ impl Exchange {
         if self.missing().next().is_some() {
             return None;
         }
-        let (mut readable, mut unreadable) = (Vec::new(), Vec::new());
+        let known = self.known_rosters();
+        let (mut readable, mut unreadable, mut strangers) = (Vec::new(), Vec::new(), Vec::new());
         let (mut version, mut pasts) = (Some(u8::MAX), Vec::new());
         let mut formed = Begun::default();
         for node in &self.view.members {
             match self.statuses.get(node) {
+                Some(Some(heard)) if !known.admits(*node, heard.rosters.is_some()) => strangers.push(*node),
                 Some(Some(heard)) => {
                     version = version.zip(heard.speaks).map(|(lowest, speaks): (u8, u8)| lowest.min(speaks));
                     pasts.push(heard.past.as_ref());
@@ -206,24 +217,27 @@ impl Exchange {
                 _ => unreadable.push(*node),
             }
         }
-        if readable.len() * 2 <= self.view.members.len() {
+        if readable.len() <= unreadable.len() {
             return Some(Verdict::Unreadable(unreadable));
         }
         // All members compute the same outcome: where one does not say what it has begun before, no
         // member looks at it.
         let pasts: Vec<&Past> = pasts.into_iter().collect::<Option<_>>().unwrap_or_default();
-        let told = Told { statuses: &readable, pasts: &pasts, formed };
-        let begin = |holders| Verdict::Begin(Box::new(self.agree(&told, holders, unreadable, version)));
+        let told = Told { statuses: &readable, pasts: &pasts, formed, rosters: &known.all };
+        let left_out = LeftOut { unreadable, strangers };
+        let rosters = known.begin();
+        let begin =
+            |holders| Verdict::Begin(Box::new(self.agree(&told, holders, left_out, version, rosters)));
         let knows_all = match self.rule {
             QuorumRule::Majority => false,
-            QuorumRule::LastManStanding => match told.vote(self.nodes) {
+            QuorumRule::LastManStanding => match told.vote() {
                 Vote::Outvoted(nodes) => return Some(Verdict::Outvoted(nodes)),
                 // An older state would be worse than none.
                 Vote::Forgotten => return Some(begin(Vec::new())),
                 vote => vote == Vote::Carried,
             },
         };
-        Some(match told.holders(self.nodes, knows_all) {
+        Some(match told.holders(knows_all) {
             Holders::Here(holders) => begin(holders),
             Holders::Nobody => begin(Vec::new()),
             Holders::Elsewhere(_) if readable.iter().all(|(_, status)| !status.patient) => begin(Vec::new()),
@@ -245,8 +259,9 @@ impl Exchange {
         &self,
         told: &Told<'_>,
         holders: Vec<NodeId>,
-        unreadable: Vec<NodeId>,
+        left_out: LeftOut,
         version: Option<u8>,
+        rosters: Option<Rosters>,
     ) -> Outcome {
         let statuses = told.statuses;
         let members: Vec<NodeId> = statuses.iter().map(|(node, _)| *node).collect();
@@ -273,10 +288,64 @@ impl Exchange {
             boots: statuses.iter().map(|(node, status)| (*node, status.boot)).collect(),
             leases: leases.into_iter().collect(),
             wait: Duration::from_micros(wait.into()),
-            unreadable,
+            unreadable: left_out.unreadable,
+            strangers: left_out.strangers,
+            rosters,
             void: told.views().filter(|view| told.is_void(view)).collect(),
             version,
         }
+    }
+}
+
+/// Members of the engine's view that are left out.
+struct LeftOut {
+    unreadable: Vec<NodeId>,
+    strangers: Vec<NodeId>,
+}
+
+/// The rosters that the members know together.
+struct KnownRosters {
+    /// The newest one that is settled, and all that members have been told may follow it.
+    all: Vec<Roster>,
+    /// That with which the view goes on.
+    next: Option<Roster>,
+}
+
+impl KnownRosters {
+    /// True if the node may be a member. Without a change of testudo.toml's nodes each node goes by
+    /// its own file.
+    fn admits(&self, node: NodeId, knows_rosters: bool) -> bool {
+        let settled = self.all.first();
+        settled.is_none_or(|settled| settled.number == 0)
+            || knows_rosters && self.all.iter().any(|roster| roster.has(node))
+    }
+
+    /// The rosters with which the view begins.
+    fn begin(&self) -> Option<Rosters> {
+        let settled = self.all.first()?.clone();
+        let next = self.next.clone();
+        (settled.number > 0 || next.is_some()).then_some(Rosters { settled, next })
+    }
+}
+
+impl Exchange {
+    /// Of the rosters that members have been told of and that are not known to be settled, the view
+    /// goes on with that of the member which has begun the latest view: it was in each view in
+    /// which one of them may have become stable, or has heard a member of it.
+    fn known_rosters(&self) -> KnownRosters {
+        let heard =
+            || self.statuses.values().flatten().filter_map(|heard| Some((heard, heard.rosters.as_ref()?)));
+        let newest = heard().map(|(_, rosters)| &rosters.settled).max_by_key(|settled| settled.number);
+        let settled = newest.filter(|newest| newest.number > 0).unwrap_or(&self.rosters.settled).clone();
+        let follows = |next: &&Roster| settled.number.checked_add(1) == Some(next.number);
+        let mut told: Vec<(Begun, &Roster)> = heard()
+            .filter_map(|(heard, rosters)| Some((heard.status.begun, rosters.next.as_ref().filter(follows)?)))
+            .collect();
+        told.sort_by_key(|(begun, _)| std::cmp::Reverse(*begun));
+        let next = told.first().map(|(_, next)| (*next).clone());
+        let all =
+            std::iter::once(settled.clone()).chain(told.into_iter().map(|(_, next)| next.clone())).collect();
+        KnownRosters { all, next }
     }
 }
 
@@ -292,6 +361,8 @@ struct Told<'a> {
     pasts: &'a [&'a Past],
     /// The last view that a member knows to be formed.
     formed: Begun,
+    /// The roster that counts, and those that may follow it.
+    rosters: &'a [Roster],
 }
 
 impl Told<'_> {
@@ -312,15 +383,27 @@ impl Told<'_> {
 
     /// True if those who are missing, and those who cannot say what they have begun, may together
     /// have made something stable in a view later than `view`, which nobody here can name.
-    fn may_have_gone_beyond(&self, view: &Begun, nodes: usize) -> bool {
-        let unheard = nodes.saturating_sub(self.statuses.len());
+    fn may_have_gone_beyond(&self, view: &Begun) -> bool {
+        let unheard = |roster: &Roster| roster.nodes.keys().filter(|node| !self.is_here(**node)).count();
+        let some_are_missing = self.rosters.iter().any(|roster| unheard(roster) > 0);
         let silent = self.statuses.iter().enumerate().filter(|(index, (_, status))| {
             let is_silent = |past: &&Past| past.is_silent_after(&status.begun, view);
             // A node that was set back may have begun a view that no member knows.
-            (status.doubtful && unheard > 0) || self.pasts.get(*index).is_some_and(is_silent)
+            (status.doubtful && some_are_missing) || self.pasts.get(*index).is_some_and(is_silent)
         });
         let silent = silent.count();
-        silent > 0 && (silent + unheard) * 2 > nodes
+        let may_be_most = |roster: &Roster| (silent + unheard(roster)) * 2 > roster.nodes.len();
+        silent > 0 && self.rosters.iter().any(may_be_most)
+    }
+
+    /// True if the node's STATUS counts.
+    fn is_here(&self, node: NodeId) -> bool {
+        self.statuses.iter().any(|(member, _)| *member == node)
+    }
+
+    /// True if no node of the cluster is missing.
+    fn all_are_here(&self) -> bool {
+        self.rosters.iter().flat_map(|roster| roster.nodes.keys()).all(|node| self.is_here(*node))
     }
 
     /// Which nodes hold the state: of the synced nodes of the latest view, the largest set that has
@@ -339,23 +422,21 @@ impl Told<'_> {
     /// another view of that epoch at the others.
     ///
     /// `knows_all`: the members know every view in which something was made stable.
-    fn holders(&self, nodes: usize, knows_all: bool) -> Holders {
+    fn holders(&self, knows_all: bool) -> Holders {
         let mut views: Vec<Begun> = self.views().collect();
         views.sort_unstable();
         views.dedup();
         for view in views.iter().rev() {
             let here = best(self.statuses, view);
-            let hidden = !knows_all && self.may_have_gone_beyond(view, nodes);
+            let hidden = !knows_all && self.may_have_gone_beyond(view);
             if !here.is_empty() && !hidden {
                 return Holders::Here(here);
             }
             if here.is_empty() && self.is_void(view) {
                 continue;
             }
-            let is_here = |node: &NodeId| self.statuses.iter().any(|(member, _)| member == node);
-            let missing: Vec<NodeId> = view.nodes().filter(|node| !is_here(node)).collect();
-            let all_are_here = self.statuses.len() >= nodes;
-            return match missing.is_empty() && (all_are_here || !hidden) {
+            let missing: Vec<NodeId> = view.nodes().filter(|node| !self.is_here(*node)).collect();
+            return match missing.is_empty() && (self.all_are_here() || !hidden) {
                 true => Holders::Nobody,
                 false => Holders::Elsewhere(missing),
             };

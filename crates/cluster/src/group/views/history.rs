@@ -18,6 +18,7 @@ use super::past::Past;
 use crate::engine::View;
 use crate::group::durable::{Begun, Durable};
 use crate::group::frame::Chain;
+use crate::group::roster::Rosters;
 use crate::node::NodeId;
 
 /// See the module.
@@ -34,6 +35,8 @@ pub(in crate::group) struct History {
     formed: Begun,
     /// The last epoch that is known to be on the disk.
     on_disk: u64,
+    /// The disk has the rosters.
+    rosters_on_disk: bool,
     /// The disk may say less than there was.
     doubtful: bool,
     /// Since the last view that has begun here, no other node can have gone on alone.
@@ -46,10 +49,11 @@ impl History {
         Self {
             held: Held::NOTHING,
             synced: false,
-            durable,
             past: Past::new(&durable.begun),
             formed: if durable.begun.nodes().count() == 1 { durable.begun } else { Begun::default() },
             on_disk: durable.begun.epoch,
+            rosters_on_disk: true,
+            durable,
             doubtful: false,
             unbroken: false,
         }
@@ -72,7 +76,19 @@ impl History {
 
     /// What is to be on the disk.
     pub(in crate::group) fn durable(&self) -> Durable {
-        self.durable
+        self.durable.clone()
+    }
+
+    /// The last quorate view that the node has begun.
+    pub(in crate::group) fn begun(&self) -> Begun {
+        self.durable.begun
+    }
+
+    /// The node has been told of these rosters: they are to be on the disk before it acknowledges
+    /// anything more.
+    pub(in crate::group) fn set_rosters(&mut self, rosters: Rosters) {
+        self.durable.rosters = Some(rosters);
+        self.rosters_on_disk = false;
     }
 
     /// The views that the node has begun before the last one.
@@ -144,12 +160,14 @@ impl History {
     /// The disk says this.
     pub(in crate::group) fn persisted(&mut self, durable: &Durable) {
         self.on_disk = self.on_disk.max(durable.begun.epoch);
+        self.rosters_on_disk |= durable.rosters == self.durable.rosters;
     }
 
-    /// True once the disk says that the view has begun here. A node that acknowledged something,
-    /// and then forgot even that it was there, would let others go on without it.
+    /// True once the disk says that the view has begun here, and has the rosters. A node that
+    /// acknowledged something, and then forgot even that it was there, would let others go on
+    /// without it. One that acknowledged a roster and forgot it would count by an older one.
     pub(in crate::group) fn is_on_disk(&self, epoch: u64) -> bool {
-        epoch <= self.on_disk
+        epoch <= self.on_disk && self.rosters_on_disk
     }
 
     /// There is a moment without quorum, or without an engine.
@@ -175,6 +193,7 @@ impl History {
 mod tests {
     use super::*;
     use crate::engine::RingId;
+    use crate::group::roster::Roster;
 
     fn node(number: u32) -> NodeId {
         NodeId::new(number).unwrap()
@@ -195,6 +214,8 @@ mod tests {
             unreadable: vec![],
             void: vec![],
             version: None,
+            rosters: None,
+            strangers: vec![],
         }
     }
 
@@ -223,8 +244,11 @@ mod tests {
 
     #[test]
     fn a_view_is_on_the_disk_once_that_has_been_written() {
-        let mut history =
-            History::new(Durable { begun: Begun { epoch: 4, ..Begun::default() }, incarnation: 7 });
+        let mut history = History::new(Durable {
+            begun: Begun { epoch: 4, ..Begun::default() },
+            incarnation: 7,
+            rosters: None,
+        });
         begin(&mut history, &outcome(5, &[1, 2, 3], &[2], false));
         assert_eq!((history.is_on_disk(4), history.is_on_disk(5)), (true, false));
         history.use_incarnation(8);
@@ -233,6 +257,21 @@ mod tests {
         history.persisted(&durable);
         history.persisted(&Durable::default());
         assert!(history.is_on_disk(5), "what is written late takes nothing back");
+    }
+
+    #[test]
+    fn nothing_counts_while_the_disk_lacks_the_rosters() {
+        let mut history = History::new(Durable::default());
+        let next = |number| Rosters { settled: Roster::of(number, [node(1)]), next: None };
+        history.set_rosters(next(1));
+        let first = history.durable();
+        assert!(!history.is_on_disk(0));
+        history.set_rosters(next(2));
+        history.persisted(&first);
+        assert!(!history.is_on_disk(0), "these are older");
+        let second = history.durable();
+        history.persisted(&second);
+        assert!(history.is_on_disk(0));
     }
 
     #[test]

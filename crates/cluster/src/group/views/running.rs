@@ -31,6 +31,11 @@ pub(in crate::group) struct Running {
     pub(in crate::group) current: Vec<NodeId>,
     /// No member held the state.
     pub(in crate::group) reset: bool,
+    /// The version that all members speak.
+    pub(in crate::group) version: u8,
+    pub(in crate::group) since: Time,
+    /// After how many messages of the view this node was told of the next roster.
+    pub(in crate::group) roster_at: u64,
     boots: BTreeMap<NodeId, u64>,
     key: LessSafeKey,
     /// The last message that this node has sealed.
@@ -66,7 +71,12 @@ pub(in crate::group) enum Opened {
 impl Running {
     /// `delivered`: this node's last update before the view, if it is among what the view begins
     /// with.
-    pub(in crate::group) fn new(core: &Core, outcome: &Outcome, delivered: Option<Ticket>) -> Self {
+    pub(in crate::group) fn new(
+        core: &Core,
+        now: Time,
+        outcome: &Outcome,
+        delivered: Option<Ticket>,
+    ) -> Self {
         let Outcome { view, epoch, current, .. } = outcome;
         let chain = Chain::begin(view.ring, *epoch, &view.members, current);
         let others = view.members.iter().copied().filter(|node| *node != core.node());
@@ -75,6 +85,9 @@ impl Running {
             epoch: *epoch,
             current: current.clone(),
             reset: outcome.reset,
+            version: outcome.version(),
+            since: now,
+            roster_at: 0,
             boots: outcome.boots.iter().copied().collect(),
             key: keys::group(&core.config.key, view.ring, &outcome.randoms),
             serial: 0,

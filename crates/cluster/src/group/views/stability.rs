@@ -82,10 +82,17 @@ impl Stability {
         self.others.get(&node).map(|member| member.acked.saturating_sub(1))
     }
 
-    /// The number of nodes that hold the messages up to `count`, this one included.
-    pub(in crate::group) fn holders(&self, count: u64) -> usize {
-        let others = self.others.values().filter(|member| member.acked > count).count();
-        others + usize::from(self.count > count)
+    /// True if the node is known to hold the messages up to `count`. `this`: the node that asks.
+    pub(in crate::group) fn holds(&self, this: NodeId, node: NodeId, count: u64) -> bool {
+        match node == this {
+            true => self.count > count,
+            false => self.others.get(&node).is_some_and(|member| member.acked > count),
+        }
+    }
+
+    /// True if all members are known to hold the messages up to `count`.
+    pub(in crate::group) fn all_hold(&self, count: u64) -> bool {
+        self.count > count && self.others.values().all(|member| member.acked > count)
     }
 
     /// One more message has been delivered here; `chain` is the digest after it.
@@ -182,7 +189,9 @@ mod tests {
         assert!(!stability.advance());
         ack(&mut stability, 3, 2);
         assert!(stability.advance());
-        assert_eq!((stability.stable(), stability.holders(5)), (2, 2));
+        let holds = |number| stability.holds(node(1), node(number), 5);
+        assert_eq!((stability.stable(), [1, 2, 3, 4].map(holds)), (2, [true, true, false, false]));
+        assert!(stability.all_hold(2) && !stability.all_hold(5));
         ack(&mut stability, 3, 1);
         assert!(!stability.advance(), "an old acknowledgement takes nothing back");
         ack(&mut stability, 3, 5);
@@ -193,12 +202,12 @@ mod tests {
     #[test]
     fn nothing_is_stable_before_the_view_has_begun_everywhere() {
         let mut stability = Stability::new(chain(0), [2, 3].map(node).into_iter());
-        assert_eq!((stability.advance(), stability.holders(0)), (false, 1));
+        assert_eq!((stability.advance(), stability.holds(node(1), node(2), 0)), (false, false));
         assert!(!stability.has_begun_everywhere());
         stability.acknowledge(node(2), 0, chain(0).short());
         assert!(!stability.advance());
         stability.acknowledge(node(3), 0, chain(0).short());
-        assert_eq!((stability.advance(), stability.stable(), stability.holders(0)), (true, 0, 3));
+        assert_eq!((stability.advance(), stability.stable(), stability.all_hold(0)), (true, 0, true));
         assert!(stability.has_begun_everywhere());
     }
 

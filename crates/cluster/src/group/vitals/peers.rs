@@ -5,6 +5,7 @@ use super::suspicion::Listener;
 use crate::engine::RingId;
 use crate::group::config::GroupConfig;
 use crate::group::heartbeat::{Heard, Heartbeat};
+use crate::group::roster::Rosters;
 use crate::node::NodeId;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -118,12 +119,17 @@ pub(in crate::group) struct Peers {
 const MAX_SENT_TIMES: usize = 512;
 
 impl Peers {
-    pub(in crate::group) fn new(config: &GroupConfig, now: Time) -> Self {
-        let others = config.nodes.iter().filter(|node| **node != config.node);
-        Self {
-            all: others.map(|node| (*node, Peer::new(config, now))).collect(),
-            seq: 0,
-            sent: std::collections::VecDeque::new(),
+    pub(in crate::group) fn new(config: &GroupConfig, rosters: &Rosters, now: Time) -> Self {
+        let mut peers = Self { all: BTreeMap::new(), seq: 0, sent: std::collections::VecDeque::new() };
+        peers.follow(config, rosters, now);
+        peers
+    }
+
+    /// The nodes of the cluster are these from now on.
+    pub(in crate::group) fn follow(&mut self, config: &GroupConfig, rosters: &Rosters, now: Time) {
+        self.all.retain(|node, _| rosters.has(*node));
+        for node in rosters.nodes().into_keys().filter(|node| *node != config.node) {
+            self.all.entry(node).or_insert_with(|| Peer::new(config, now));
         }
     }
 

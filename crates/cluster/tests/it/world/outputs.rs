@@ -126,8 +126,8 @@ impl World {
                 state.paths.insert(remote, (mtu, Time(self.now.0 - age)));
             }
             MemberOutput::Persist(durable) => {
-                state.disk = durable;
                 state.member.as_mut().unwrap().persisted(self.now, &durable);
+                state.disk = durable;
             }
             MemberOutput::Ike(Output::Event(event)) => state.logs.push(format!("{event:?}")),
             MemberOutput::Initiated { job, outcome } => state.initiated.push((job, outcome)),

@@ -17,8 +17,8 @@ use testudo_vici::CommandError;
 use testudo_vici::children::ChildReport;
 use testudo_vici::cluster::ClusterReport;
 use testudo_vici::control::{
-    ConfigChange, ConfigItem, Control, Drain, Initiate, JobId, LoadedBy, Rekey, Selection, SetPolicy, Stats,
-    Terminate, Version,
+    ChangeNodes, ConfigChange, ConfigItem, Control, Drain, Initiate, JobId, LoadedBy, Rekey, Selection,
+    SetPolicy, Stats, Terminate, Version,
 };
 use testudo_vici::counters::{Counters, PortCounters, PortStatus, WorkerCounters};
 use testudo_vici::schema::Policy;
@@ -44,6 +44,7 @@ pub(crate) struct Gateway {
     pub(crate) terminations: Vec<(JobId, Terminate)>,
     pub(crate) rekeyings: Vec<Rekey>,
     pub(crate) drains: Vec<Drain>,
+    pub(crate) changes: Vec<ChangeNodes>,
     /// The shut prefixes, the requests about them, and the released ones.
     pub(crate) shut: ShutPage,
     pub(crate) pages: RefCell<Vec<Option<AddrRange>>>,
@@ -331,6 +332,14 @@ impl Control for Gateway {
         }
         self.drains.push(request.clone());
         Ok(())
+    }
+
+    fn change_nodes(&mut self, request: &ChangeNodes) -> Result<u64, CommandError> {
+        if request.node == 9 {
+            return Err(CommandError::new("node 9 is taken"));
+        }
+        self.changes.push(request.clone());
+        Ok(12)
     }
 
     fn shut(&self, behind: Option<AddrRange>) -> ShutPage {

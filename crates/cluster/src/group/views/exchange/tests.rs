@@ -2,7 +2,7 @@
 
 use super::*;
 
-const NODES: usize = 3;
+const NODES: u32 = 3;
 
 fn node(number: u32) -> NodeId {
     NodeId::new(number).unwrap()
@@ -49,11 +49,16 @@ fn fresh_in(begun: Begun) -> Status {
     Status { synced: false, ..in_view(begun) }
 }
 
+/// The nodes of testudo.toml.
+fn first() -> Rosters {
+    Rosters::first((1..=NODES).map(|number| (node(number), Vec::new())))
+}
+
 fn exchange(statuses: Vec<(u32, Option<Status>)>) -> Option<Verdict> {
     let members = statuses.iter().map(|(number, _)| node(*number)).collect();
     let mut exchange = Exchange::new(
         View { ring: RingId { seq: 9, node: 1 }, members, quorate: true },
-        NODES,
+        first(),
         QuorumRule::Majority,
     );
     for (number, status) in statuses {
@@ -161,7 +166,7 @@ fn behind_a_void_view_is_the_view_that_its_members_were_in_before() {
             (1..).zip(members).filter_map(|(number, status)| Some((number, status?))).collect();
         let nodes = members.iter().map(|(number, _)| node(*number)).collect();
         let view = View { ring: RingId { seq: 9, node: 1 }, members: nodes, quorate: true };
-        let mut exchange = Exchange::new(view, NODES, QuorumRule::Majority);
+        let mut exchange = Exchange::new(view, first(), QuorumRule::Majority);
         for (number, status) in members {
             let past = if number == 2 { Past::CLOSED } else { past.clone() };
             exchange.insert(node(number), Some(Heard { past: Some(past), ..heard(status) }));
@@ -183,7 +188,7 @@ fn a_node_that_has_forgotten_makes_a_majority_that_remembers_no_less_current() {
     let among = |numbers: &[u32]| {
         let members: Vec<NodeId> = numbers.iter().copied().map(node).collect();
         let view = View { ring: RingId { seq: 9, node: 1 }, members: members.clone(), quorate: true };
-        let mut exchange = Exchange::new(view, NODES, QuorumRule::Majority);
+        let mut exchange = Exchange::new(view, first(), QuorumRule::Majority);
         for member in members {
             let heard = match member.get() {
                 3 => Heard { past: Some(Past::new(&void)), ..heard(forgotten(void)) },
@@ -217,7 +222,7 @@ fn those_who_have_waited_in_vain_begin_with_nothing() {
 #[test]
 fn a_member_becomes_impatient_where_that_is_delivered() {
     let view = View { ring: RingId { seq: 9, node: 1 }, members: vec![node(1), node(2)], quorate: true };
-    let mut exchange = Exchange::new(view, NODES, QuorumRule::Majority);
+    let mut exchange = Exchange::new(view, first(), QuorumRule::Majority);
     let statuses = [status(held(4, 7, 2)), forgotten(begun(5, &[2, 3]))];
     for (number, status) in (1..).zip(&statuses) {
         exchange.insert(node(number), Some(heard(status.clone())));
@@ -264,7 +269,7 @@ fn leases_are_merged_and_promises_count_for_those_who_are_not_current() {
 }
 
 fn heard(status: Status) -> Heard {
-    Heard { status, speaks: Some(16), past: Some(Past::CLOSED), ballot: None, ingress: None }
+    Heard { status, speaks: Some(16), past: Some(Past::CLOSED), ballot: None, ingress: None, rosters: None }
 }
 
 #[test]
@@ -276,7 +281,7 @@ fn all_speak_the_highest_version_that_each_of_them_speaks() {
     ] {
         let view =
             View { ring: RingId { seq: 4, node: 1 }, members: (1..=3).map(node).collect(), quorate: true };
-        let mut exchange = Exchange::new(view, 3, QuorumRule::Majority);
+        let mut exchange = Exchange::new(view, first(), QuorumRule::Majority);
         for (number, speaks) in (1..).zip(said) {
             exchange.insert(node(number), Some(Heard { speaks, ..heard(status(Held::NOTHING)) }));
         }
@@ -296,7 +301,14 @@ fn nodes_of_before_read_a_status_and_are_read() {
     assert_eq!(postcard::from_bytes::<(Status, u8)>(&new), Ok((status.clone(), 16)));
     assert_eq!(
         Heard::read(&old),
-        Some(Heard { status: status.clone(), speaks: None, past: None, ballot: None, ingress: None })
+        Some(Heard {
+            status: status.clone(),
+            speaks: None,
+            past: None,
+            ballot: None,
+            ingress: None,
+            rosters: None,
+        })
     );
     assert_eq!(Heard::read(&with_version), Some(Heard { past: None, ..heard(status.clone()) }));
     assert_eq!(Heard::read(&new), Some(heard(status.clone())));

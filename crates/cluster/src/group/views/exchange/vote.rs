@@ -51,9 +51,9 @@ pub(in crate::group) fn carries(view: &Begun, votes: impl Fn(NodeId) -> bool) ->
 }
 
 impl Told<'_> {
-    /// May the members go on, of `nodes` configured ones?
-    pub(super) fn vote(&self, nodes: usize) -> Vote {
-        let all_are_here = self.statuses.len() >= nodes;
+    /// May the members go on?
+    pub(super) fn vote(&self) -> Vote {
+        let all_are_here = self.all_are_here();
         let formed = self.formed();
         if !formed.is_any() {
             return if all_are_here { Vote::Unknown } else { Vote::Outvoted(Vec::new()) };

@@ -4,11 +4,12 @@ use super::*;
 use crate::engine::RingId;
 use crate::group::frame::Chain;
 use crate::group::keys::RANDOM_LEN;
+use crate::group::roster::Roster;
 use crate::group::views::exchange::{Held, Status};
 use crate::group::views::past::Past;
 
 /// Number of configured nodes.
-const NODES: usize = 5;
+const NODES: u32 = 5;
 
 fn node(number: u32) -> NodeId {
     NodeId::new(number).unwrap()
@@ -53,7 +54,8 @@ fn vote(formed: Begun, members: &[(u32, Begun, Past)]) -> Vote {
     let statuses: Vec<_> = members.iter().map(|(number, begun, _)| (node(*number), status(*begun))).collect();
     let statuses: Vec<_> = statuses.iter().map(|(node, status)| (*node, status)).collect();
     let pasts: Vec<&Past> = members.iter().map(|(.., past)| past).collect();
-    Told { statuses: &statuses, pasts: &pasts, formed }.vote(NODES)
+    let rosters = [Roster::of(0, (1..=NODES).map(node))];
+    Told { statuses: &statuses, pasts: &pasts, formed, rosters: &rosters }.vote()
 }
 
 fn outvoted(nodes: &[u32]) -> Vote {
