@@ -4,6 +4,7 @@
 mod config;
 mod detection;
 mod failure;
+mod nodes;
 
 pub use config::{connection, replay_window};
 pub use failure::Failure;
@@ -20,7 +21,8 @@ use crate::swanctl_conf::Connection;
 use crate::testudo::Testudo;
 use crate::topology::{Family, Side};
 use crate::witness::{self, Witness};
-use crate::{Error, Lab, Result, wait_until};
+use crate::{Error, Lab, Namespace, Result, wait_until};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// For a view or the start of a daemon on a busy machine.
@@ -31,6 +33,8 @@ const LIMIT: Duration = Duration::from_secs(120);
 pub struct BedOptions {
     /// Number of nodes.
     pub nodes: u8,
+    /// Number of further hosts, without daemons, for nodes that are added later.
+    pub spare: u8,
     /// The kind of each peer.
     pub peers: Vec<Kind>,
     /// Family of the addresses on the untrusted network, of peers and cluster, and of the nodes'
@@ -69,6 +73,7 @@ impl Default for BedOptions {
     fn default() -> Self {
         Self {
             nodes: 3,
+            spare: 0,
             peers: vec![Kind::Strongswan],
             outside: Family::V4,
             cluster: String::new(),
@@ -97,6 +102,11 @@ pub struct Bed {
     pub routing: Option<Routing>,
     /// The nodes' common key.
     pub key: Vec<u8>,
+    key_file: PathBuf,
+    ring: Ring,
+    options: BedOptions,
+    /// What each node loads.
+    connections: String,
     /// The hosts.
     pub cluster: Cluster,
 }
@@ -117,11 +127,12 @@ impl Bed {
         let is_testudo = |kind: &Kind| kind.offloads_towards() == Offloads::None;
         let plain = options.peers.iter().any(is_testudo);
         let towards_peers = if plain { Offloads::None } else { Offloads::Default };
-        let (count, peers) = (options.nodes, options.peers.len() as u8);
+        let peers = options.peers.len() as u8;
+        let nodes = options.nodes + options.spare;
         let (queues, ingress) = (options.queues, options.ingress);
-        let hosts = Options { nodes: count, peers, towards_peers, queues, ingress, ..Options::default() };
+        let hosts = Options { nodes, peers, towards_peers, queues, ingress, ..Options::default() };
         let cluster = Cluster::build(lab, &hosts)?;
-        let corosyncs = start_corosyncs(lab, &cluster, options)?;
+        let (ring, corosyncs) = start_corosyncs(lab, &cluster, options)?;
         let witness = start_witness(&cluster, &corosyncs, options.votes)?;
         let loaded = |from_peer: bool| -> Vec<Connection> {
             let adjusted = |peer: u8| {
@@ -134,7 +145,11 @@ impl Bed {
             };
             (1..=peers).map(adjusted).collect()
         };
-        let (key, nodes) = start_nodes(lab, &cluster, options, &loaded(false))?;
+        let (key, key_file) = config::write_key(lab)?;
+        let connections: String = loaded(false).iter().map(ToString::to_string).collect();
+        let start = |(number, namespace)| start_node(namespace, number, options, &key_file, &connections);
+        let first = cluster.nodes.iter().take(usize::from(count));
+        let nodes = (1..).zip(first).map(start).collect::<Result<_>>()?;
         let across = options.peers.iter().zip(&cluster.peers).zip(loaded(true));
         let peers = across.map(|((kind, namespace), connection)| {
             let gateway = Gateway::start(*kind, namespace)?;
@@ -143,7 +158,20 @@ impl Bed {
         });
         let peers = peers.collect::<Result<_>>()?;
         let routing = (ingress == Ingress::Routed).then(|| cluster.start_routing()).transpose()?;
-        let bed = Self { nodes, peers, corosyncs, witness, routing, key, cluster };
+        let options = options.clone();
+        let bed = Self {
+            nodes,
+            peers,
+            corosyncs,
+            witness,
+            routing,
+            key,
+            key_file,
+            ring,
+            options,
+            connections,
+            cluster,
+        };
         bed.await_all()?;
         if bed.routing.is_some() {
             bed.cluster.await_served_by(&bed.numbers())?;
@@ -276,9 +304,9 @@ fn index(number: u8) -> usize {
     usize::from(number) - 1
 }
 
-fn start_corosyncs(lab: &Lab, cluster: &Cluster, options: &BedOptions) -> Result<Vec<Corosync>> {
-    let numbers = (1..).zip(&cluster.nodes);
-    let addresses = numbers.map(|(node, _)| Cluster::own(node, Net::Cluster, Family::V4)).collect();
+fn start_corosyncs(lab: &Lab, cluster: &Cluster, options: &BedOptions) -> Result<(Ring, Vec<Corosync>)> {
+    let numbers = 1..=options.nodes;
+    let addresses = numbers.map(|node| Cluster::own(node, Net::Cluster, Family::V4)).collect();
     let ring = Ring::new(lab, addresses, options.timers)?;
     let ring = match options.votes {
         Votes::Nodes => ring,
@@ -291,11 +319,11 @@ fn start_corosyncs(lab: &Lab, cluster: &Cluster, options: &BedOptions) -> Result
         Votes::Witness(timeout) => ring.quorum(&witness::quorum_lines(timeout)),
     };
     let started: Vec<_> =
-        cluster.nodes.iter().map(|node| Corosync::start(node, &ring)).collect::<Result<_>>()?;
+        (1..=options.nodes).map(|node| Corosync::start(cluster.node(node), &ring)).collect::<Result<_>>()?;
     for corosync in &started {
         corosync.wait_for_members(started.len(), LIMIT)?;
     }
-    Ok(started)
+    Ok((ring, started))
 }
 
 fn start_witness(cluster: &Cluster, corosyncs: &[Corosync], votes: Votes) -> Result<Option<Witness>> {
@@ -309,28 +337,23 @@ fn start_witness(cluster: &Cluster, corosyncs: &[Corosync], votes: Votes) -> Res
     Ok(Some(witness))
 }
 
-fn start_nodes(
-    lab: &Lab,
-    cluster: &Cluster,
+fn start_node(
+    namespace: &Namespace,
+    number: u8,
     options: &BedOptions,
-    connections: &[Connection],
-) -> Result<(Vec<u8>, Vec<Testudo>)> {
-    let (key, path) = config::write_key(lab)?;
-    let text: String = connections.iter().map(ToString::to_string).collect();
-    let start = |(number, namespace)| {
-        let state = lab.subdir(&format!("node{number}-state"))?;
-        let generation = state.join(config::GENERATION);
-        let failed = Error::io(format!("write {}", generation.display()));
-        std::fs::write(&generation, [0; 8]).map_err(failed)?;
-        let section = config::section(number, options, [&path, &state]);
-        let ports = config::ports(options.ingress);
-        let testudod = Testudo::start_with(namespace, &format!("{}\n{ports}\n{section}", options.settings))?;
-        match options.loads_one && number > 1 {
-            true => testudod.swanctl().write_conf("")?,
-            false => drop(testudod.swanctl().load(&text)?),
-        }
-        Ok(testudod)
-    };
-    let started: Result<_> = (1..).zip(&cluster.nodes).map(start).collect();
-    Ok((key, started?))
+    key: &Path,
+    connections: &str,
+) -> Result<Testudo> {
+    let state = namespace.lab().subdir(&format!("node{number}-state"))?;
+    let generation = state.join(config::GENERATION);
+    let failed = Error::io(format!("write {}", generation.display()));
+    std::fs::write(&generation, [0; 8]).map_err(failed)?;
+    let section = config::section(number, options, [key, &state]);
+    let ports = config::ports(options.ingress);
+    let testudod = Testudo::start_with(namespace, &format!("{}\n{ports}\n{section}", options.settings))?;
+    match options.loads_one && number > 1 {
+        true => testudod.swanctl().write_conf("")?,
+        false => drop(testudod.swanctl().load(connections)?),
+    }
+    Ok(testudod)
 }

@@ -44,7 +44,7 @@ const BESIDE_OTHERS: Timers =
 #[derive(Clone, Debug)]
 pub struct Ring {
     dir: PathBuf,
-    nodes: Vec<IpAddr>,
+    nodes: Vec<(u8, IpAddr)>,
     timers: Timers,
     /// Further lines of the quorum section.
     quorum: String,
@@ -61,7 +61,15 @@ impl Ring {
         let failed = || Error::io(format!("write {}", path.display()));
         fs::write(&path, key).map_err(failed())?;
         fs::set_permissions(&path, fs::Permissions::from_mode(0o400)).map_err(failed())?;
+        let nodes = (1..).zip(nodes).collect();
         Ok(Self { dir, nodes, timers, quorum: String::new() })
+    }
+
+    /// The same with other nodes.
+    #[must_use]
+    pub fn with_nodes(mut self, nodes: Vec<(u8, IpAddr)>) -> Self {
+        self.nodes = nodes;
+        self
     }
 
     /// Adds a line to the quorum section.
@@ -84,8 +92,9 @@ impl Ring {
         };
         let (token, consensus) = (token.as_millis(), consensus.as_millis());
         let key = self.dir.join("authkey");
-        let nodes: String = (1..)
-            .zip(&self.nodes)
+        let nodes: String = self
+            .nodes
+            .iter()
             .map(|(n, address)| {
                 format!("  node {{\n    name: n{n}\n    nodeid: {n}\n    ring0_addr: {address}\n  }}\n")
             })
@@ -153,6 +162,22 @@ impl Corosync {
         let mut corosync = Self { namespace: namespace.clone(), dir, process };
         corosync.process.wait_log(READY, START_LIMIT)?;
         Ok(corosync)
+    }
+
+    /// Writes its corosync.conf anew.
+    pub fn rewrite(&self, ring: &Ring) -> Result<()> {
+        write_private(&self.dir.join("corosync.conf"), &ring.config_text(self.namespace.lab().company()))
+    }
+
+    /// Has the daemons of all nodes read their corosync.conf again.
+    pub fn reload(&self) -> Result<()> {
+        self.namespace.cmd("corosync-cfgtool").arg("-R").run().map(drop)
+    }
+
+    /// Whether it calls its membership quorate.
+    pub fn is_quorate(&self) -> Result<bool> {
+        let shown = self.namespace.cmd("corosync-quorumtool").arg("-s").run_any()?.stdout;
+        Ok(shown.lines().any(|line| line.starts_with("Quorate:") && line.ends_with("Yes")))
     }
 
     /// Starts it again after its end.

@@ -100,6 +100,11 @@ impl Testudo {
         self.shown("cluster")
     }
 
+    /// The output of `testudo cluster --json` with those arguments.
+    pub fn cluster_with(&self, arguments: &[&str]) -> Result<serde_json::Value> {
+        self.shown_with("cluster", arguments)
+    }
+
     /// The output of `testudo drain --json` with those arguments.
     pub fn drain(&self, arguments: &[&str]) -> Result<serde_json::Value> {
         self.shown_with("drain", arguments)

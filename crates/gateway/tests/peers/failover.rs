@@ -10,6 +10,7 @@ mod exchanges;
 mod last;
 mod links;
 mod many;
+mod members;
 mod operator;
 mod parts;
 mod paths;

@@ -1,6 +1,7 @@
 //! The configuration files of a cluster's daemons.
 
 use super::BedOptions;
+use super::nodes::own;
 use crate::cluster::routed::ANNOUNCED;
 use crate::cluster::{Cluster, Ingress, LINK, Net};
 use crate::namespace::write_private;
@@ -55,8 +56,7 @@ pub(super) fn section(node: u8, options: &BedOptions, [key, state]: [&Path; 2]) 
         let _ = writeln!(text, "ingress = \"routed\"\nannounce_table = {ANNOUNCED}");
     }
     for id in 1..=options.nodes {
-        let links = [(Net::Cluster, Family::V4), (Net::Outer, options.outside), (Net::Inner, Family::V4)];
-        let addresses = quoted(links.into_iter().map(|(net, family)| Cluster::own(id, net, family)));
+        let addresses = quoted(own(id, options.outside).into_iter());
         // Writing to a string cannot fail.
         let _ = write!(text, "\n[[cluster.nodes]]\nid = {id}\naddresses = [{addresses}]\n");
     }

@@ -13,7 +13,7 @@ use testudo_lab::testudo::Testudo;
 const LATE: u64 = 2;
 
 /// Nothing is lost while it happens, and no more comes twice than what a handover allows.
-fn unnoticed(trial: &mut Trial, what: &str, happen: impl FnOnce(&mut Bed)) {
+pub(super) fn unnoticed(trial: &mut Trial, what: &str, happen: impl FnOnce(&mut Bed)) {
     let before = fenced(trial);
     let seen = trial.under_traffic(what, happen);
     let lost: u64 = seen.probes.iter().map(|summary| summary.lost).sum();
@@ -41,7 +41,7 @@ fn fenced(trial: &Trial) -> u64 {
 
 /// On one machine with everything else nodes take longer for a view than a fence lasts if nothing
 /// is said.
-fn patient(options: BedOptions) -> BedOptions {
+pub(super) fn patient(options: BedOptions) -> BedOptions {
     let cluster = format!("{}\nfence_ms = 300", options.cluster);
     BedOptions { cluster, ..options }
 }
