@@ -128,9 +128,9 @@ impl Bed {
         let plain = options.peers.iter().any(is_testudo);
         let towards_peers = if plain { Offloads::None } else { Offloads::Default };
         let peers = options.peers.len() as u8;
-        let nodes = options.nodes + options.spare;
+        let all = options.nodes + options.spare;
         let (queues, ingress) = (options.queues, options.ingress);
-        let hosts = Options { nodes, peers, towards_peers, queues, ingress, ..Options::default() };
+        let hosts = Options { nodes: all, peers, towards_peers, queues, ingress, ..Options::default() };
         let cluster = Cluster::build(lab, &hosts)?;
         let (ring, corosyncs) = start_corosyncs(lab, &cluster, options)?;
         let witness = start_witness(&cluster, &corosyncs, options.votes)?;
@@ -148,7 +148,7 @@ impl Bed {
         let (key, key_file) = config::write_key(lab)?;
         let connections: String = loaded(false).iter().map(ToString::to_string).collect();
         let start = |(number, namespace)| start_node(namespace, number, options, &key_file, &connections);
-        let first = cluster.nodes.iter().take(usize::from(count));
+        let first = cluster.nodes.iter().take(usize::from(options.nodes));
         let nodes = (1..).zip(first).map(start).collect::<Result<_>>()?;
         let across = options.peers.iter().zip(&cluster.peers).zip(loaded(true));
         let peers = across.map(|((kind, namespace), connection)| {

@@ -35,10 +35,10 @@ const LAST: &[(Plant, u64)] = &[
     (Plant::LastEdgesNotTold, 111),
     (Plant::CommandsMissed, 55),
     (Plant::RestNotAwaited, 2),
-    (Plant::VotesNotCounted, 20),
+    (Plant::VotesNotCounted, 53),
     (Plant::FloorAsSeen, 173),
     (Plant::RelayedTwice, 60),
-    (Plant::RosterIgnored, 0),
+    (Plant::RosterIgnored, 7),
     (Plant::OlderStay, 15),
 ];
 
