@@ -52,11 +52,12 @@ impl Spoke {
         PolicyId(self.0)
     }
 
-    /// The SPI of both directions: shards are used equally, and the slots of each in order.
+    /// The SPI of both directions: shards are used equally, and the slots of each in order. Slot 0 of
+    /// shard 0 has no Child SA.
     fn spi(self) -> Spi {
-        let (shard, slot) = (Shard(self.0 as u8), (self.0 >> 8) as u16);
-        let tag = (self.0.wrapping_mul(0x9e37_79b9) >> 22) as u16 | 0x100;
-        Spi::from_parts(shard, slot, tag).expect("such a tag lifts any SPI above those that are reserved")
+        let (shard, slot) = (Shard(self.0 as u8), 1 + (self.0 >> 8) as u16);
+        let tag = (self.0.wrapping_mul(0x9e37_79b9) >> 22) as u16;
+        Spi::from_parts(shard, slot, tag).expect("slots and tags are in range")
     }
 }
 
