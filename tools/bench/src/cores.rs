@@ -121,14 +121,15 @@ fn name(by: By) -> &'static str {
     }
 }
 
-/// The SAs of the cases with this many workers, and how these share them.
-fn ways(workers: u8) -> Vec<(u8, By)> {
+/// The SAs of the cases with this many workers, and how these share them. A worker that a hash has
+/// chosen, and that has no processor, holds all others up: that measures the kernel's scheduler.
+fn ways(workers: u8, processors: usize) -> Vec<(u8, By)> {
+    let hash = Sharing::Hash { over: workers.into() };
+    let is_crowded = usize::from(workers) > processors;
     match workers {
         1 => vec![(1, None)],
-        _ => {
-            let hash = Sharing::Hash { over: workers.into() };
-            vec![(1, Some(Sharing::Steal)), (1, Some(hash)), (workers, None)]
-        }
+        _ if is_crowded => vec![(1, Some(Sharing::Steal)), (workers, None)],
+        _ => vec![(1, Some(Sharing::Steal)), (1, Some(hash)), (workers, None)],
     }
 }
 
@@ -249,7 +250,7 @@ fn measure(
 ) -> Result<Vec<Row>, BenchError> {
     let mut cases = Vec::new();
     for &workers in &args.workers {
-        for (sas, by) in ways(workers) {
+        for (sas, by) in ways(workers, processors()) {
             let rig = Rig::new(library, args.cipher, [workers, sas].map(usize::from), size, by)?;
             cases.push(Case { workers, sas, by, rig, rounds: Vec::new() });
         }
@@ -315,6 +316,12 @@ mod tests {
         let undisturbed = mpps.map(|_| 1.0);
         let figure = Figure { mpps, cpu_ns, cycles_per_ns: Some(2.0), helped: 0.5, undisturbed };
         Case { workers, sas, by, rig: rig.expect("a rig"), rounds: vec![[figure; 2]; 3] }
+    }
+
+    #[test]
+    fn a_hash_is_measured_where_each_worker_has_a_processor() {
+        let by = |workers| ways(workers, 2).into_iter().map(|(_, by)| name(by)).collect::<Vec<_>>();
+        assert_eq!([by(1), by(2), by(4)], [vec!["-"], vec!["steal", "hash", "-"], vec!["steal", "-"]]);
     }
 
     #[test]

@@ -75,12 +75,25 @@ fn one_sa_is_measured_on_several_workers_beside_several() {
     let report = bench(&[&["cores", "--workers", "1,2,3", "--svg", path], &quick[..]].concat());
     assert_eq!(report["bench"], "cores");
     let rows = report["rows"].as_array().expect("rows");
+    let processors = rows.first().and_then(|row| row["processors"].as_u64()).expect("processors");
     let case = |row: &Value| {
-        (row["direction"].as_str().map(str::to_owned), row["workers"].as_u64(), row["sas"].as_u64())
+        let text = |key: &str| row[key].as_str().map(str::to_owned);
+        (text("direction"), row["workers"].as_u64(), row["sas"].as_u64(), text("by"))
     };
-    let cases = |way: &str| {
-        [(1, 1), (2, 1), (2, 2), (3, 1), (3, 3)]
-            .map(|(workers, sas)| (Some(way.to_owned()), Some(workers), Some(sas)))
+    let cases = |way: &str| -> Vec<_> {
+        let all = [
+            (1, 1, "-"),
+            (2, 1, "steal"),
+            (2, 1, "hash"),
+            (2, 2, "-"),
+            (3, 1, "steal"),
+            (3, 1, "hash"),
+            (3, 3, "-"),
+        ];
+        all.into_iter()
+            .filter(|(workers, _, by)| *by != "hash" || *workers <= processors)
+            .map(|(workers, sas, by)| (Some(way.to_owned()), Some(workers), Some(sas), Some(by.to_owned())))
+            .collect()
     };
     assert_eq!(rows.iter().map(case).collect::<Vec<_>>(), [cases("out"), cases("in")].concat());
     for row in rows {
