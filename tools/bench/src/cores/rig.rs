@@ -10,8 +10,8 @@ use crate::pin::{allowed, pin};
 use crate::stopwatch::{PerPacket, Stopwatch, median};
 use nix::time::{ClockId, clock_gettime};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::thread;
 use std::time::{Duration, Instant};
 use testudo_crypto::Library;
@@ -160,7 +160,8 @@ impl Rig {
         // Owners that wait for a processor cannot keep step, and the beginnings of their stretches
         // do not matter.
         let gate = Gate::of(if crowded { 1 } else { sas }, begun + time);
-        let round = Round { begun, until: begun + time, crowded, heartbeats: &heartbeats, gate: &gate };
+        let done = AtomicBool::new(false);
+        let round = Round { begun, done: &done, crowded, heartbeats: &heartbeats, gate: &gate };
         let (sent, expected) = (sent.as_slice(), expected.as_slice());
         let found: Vec<Result<Stretches, Fault>> = thread::scope(|scope| {
             for ((place, ends), heartbeat) in (sas..).zip(helpers).zip(&heartbeats) {
@@ -176,7 +177,10 @@ impl Rig {
                 })
             });
             let threads: Vec<_> = owners.collect();
-            threads.into_iter().map(|thread| thread.join().expect("no worker panics")).collect()
+            let ended: Vec<_> = threads.into_iter().map(thread::ScopedJoinHandle::join).collect();
+            // Not before: an owner may wait until a helper has done what it was chosen for.
+            done.store(true, Relaxed);
+            ended.into_iter().map(|end| end.expect("no worker panics")).collect()
         });
         let found: Vec<Stretches> = found.into_iter().collect::<Result<_, Fault>>()?;
         let of = |direction: usize| found.iter().map(|both| both[direction].as_slice()).collect::<Vec<_>>();
@@ -188,7 +192,8 @@ impl Rig {
 #[derive(Clone, Copy)]
 struct Round<'r> {
     begun: Instant,
-    until: Instant,
+    /// All workers with packets are done.
+    done: &'r AtomicBool,
     /// More workers than processors.
     crowded: bool,
     heartbeats: &'r [Heartbeat],
@@ -287,7 +292,7 @@ fn help(ends: &mut Ends, heartbeat: &Heartbeat, round: Round<'_>) {
     // If all have their own processor, time equals processor time, and is faster to read.
     let spent = || if round.crowded { cpu_time() } else { round.begun.elapsed() };
     let (mut idle, mut before) = (0, spent());
-    while Instant::now() < round.until {
+    while !round.done.load(Relaxed) {
         let mut any = false;
         for (node, cpu) in ends.iter_mut().zip(&heartbeat.cpu) {
             heartbeat.beat(round.now());
