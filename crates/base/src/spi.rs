@@ -136,6 +136,8 @@ mod tests {
             assert!(all.iter().all(|spi| Spi::RELAY.contains(spi)));
         }
         assert_eq!((Spi::of_relay(9, 3), Spi::of_relay(9, 32)), (Some(Spi(256 + 32 + 3)), None));
+        assert_eq!(Spi::of_relay(9, 3), Spi::of_relay(1, 3));
+        assert!(Spi::of_relay(u64::MAX, 31).is_some_and(|spi| spi.0 < 512));
     }
 
     #[test]

@@ -24,13 +24,6 @@ use crate::node::NodeId;
 use testudo_base::spi::Spi;
 use zeroize::Zeroizing;
 
-/// Numbers of views that SPIs tell apart: a packet of the view before still has its own SPI.
-const GENERATIONS: u64 = 8;
-/// The first SPI that is not reserved (RFC 4303 §2.1).
-const FIRST_SPI: u32 = 256;
-/// Node numbers have five bits.
-const NODE_BITS: u32 = 5;
-
 /// What protects the packets that this node and another member relay to each other.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RelayKeys {
@@ -66,34 +59,15 @@ pub(super) fn of_view(core: &Core, outcome: &Outcome) -> Vec<RelayKeys> {
     }
     let secret = keys::view(&core.config.key, outcome.view.ring, &outcome.randoms);
     let others = outcome.view.members.iter().copied().filter(|node| *node != this);
-    let keys = |node| RelayKeys {
-        node,
-        spi_in: spi(outcome.epoch, node),
-        spi_out: spi(outcome.epoch, this),
-        key_in: keys::relay(&secret, node, this),
-        key_out: keys::relay(&secret, this, node),
+    let spi = |sender: NodeId| Spi::of_relay(outcome.epoch, sender.get());
+    let keys = |node| {
+        Some(RelayKeys {
+            node,
+            spi_in: spi(node)?,
+            spi_out: spi(this)?,
+            key_in: keys::relay(&secret, node, this),
+            key_out: keys::relay(&secret, this, node),
+        })
     };
-    others.map(keys).collect()
-}
-
-/// The SPI of what this node sends in the view with this number.
-fn spi(epoch: u64, sender: NodeId) -> Spi {
-    let generation = (epoch % GENERATIONS) as u32;
-    Spi(FIRST_SPI + (generation << NODE_BITS) + u32::from(sender.get()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_spi_tells_the_sender_and_eight_views_apart() {
-        let node = |number| NodeId::new(number).unwrap();
-        let all = (0..8).flat_map(|epoch| (1..=31).map(move |number| spi(epoch, node(number)).0));
-        let all: std::collections::BTreeSet<u32> = all.collect();
-        assert_eq!(all.len(), 8 * 31);
-        assert_eq!((all.first(), all.last()), (Some(&257), Some(&511)));
-        assert_eq!(spi(9, node(3)), spi(1, node(3)));
-        assert!(spi(u64::MAX, node(31)).0 < 512);
-    }
+    others.filter_map(keys).collect()
 }
