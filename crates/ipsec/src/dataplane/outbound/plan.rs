@@ -333,7 +333,7 @@ impl<'s> Planner<'s, '_> {
 /// Plans a packet in a tunnel. A packet that must pass whole although it is too big is fragmented
 /// outside, here or on its way.
 #[inline(always)]
-fn plan<'s>(
+pub(super) fn plan<'s>(
     sa: &'s OutboundSa,
     inner: &Inner,
     at: u8,

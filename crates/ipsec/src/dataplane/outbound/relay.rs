@@ -2,14 +2,13 @@
 
 use super::Burst;
 use super::number::{Low, number, refuse_unnumbered};
-use super::plan::{OutboundPlan, Planner, Room};
+use super::plan::{self, OutboundPlan, Planner, Room};
 use super::seal::{finish, seal};
 use crate::dataplane::Dataplane;
 use crate::dataplane::burst::Item;
 use crate::dataplane::relay::{self, Relay};
 use crate::dataplane::shards::is_carried;
 use crate::drops::DropReason;
-use crate::esp::tunnel;
 use crate::inner::Inner;
 use crate::packet_selector::Direction;
 use crate::sa::OutboundSa;
@@ -66,18 +65,10 @@ fn plan<'s>(
     if item.buf.headroom() < room.prefix || item.buf.tailroom() < behind {
         return Err(DropReason::NoRoom);
     }
-    let too_big = inner.len > room.mtu;
-    Ok(OutboundPlan {
-        sa,
-        sequence: 0,
-        iv: 0,
-        len: inner.len,
-        at,
-        class: tunnel::outer_class(sa.copy, inner.class),
-        df: false,
-        pieces: if too_big { room.pieces(sa, usize::from(inner.len) + behind) } else { None },
-        next_header: relay::next_header(item.ingress, inner),
-    })
+    let fits = inner.len <= room.mtu;
+    let pieces = if fits { None } else { room.pieces(sa, usize::from(inner.len) + behind) };
+    let next_header = relay::next_header(item.ingress, inner);
+    Ok(OutboundPlan { next_header, ..plan::plan(sa, inner, at, fits, pieces) })
 }
 
 impl Dataplane {
