@@ -13,6 +13,7 @@ mod netlink_guard;
 mod port_lost;
 mod routed;
 mod sa_changes;
+mod streams;
 mod support;
 mod tun;
 mod tunnel;

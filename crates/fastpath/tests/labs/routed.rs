@@ -1,50 +1,14 @@
 //! Two nodes of a cluster and real hosts, where every packet reaches the wrong node: a tunnel works
 //! all the same, in both directions.
 
-use crate::hosts::PATIENCE;
+use crate::streams::exchange;
 use crate::support::ip;
 use crate::support::routed::Routed;
 use crate::support::tunnel::{CLIENT, SERVER};
-use std::io::{Read, Write};
-use std::net::{IpAddr, Shutdown, TcpListener, TcpStream};
 use std::process::Command;
 use testudo_fastpath::worker::WorkerDrop;
 
 const OCTETS: usize = 8 << 20;
-
-/// A stream of octets that tells when one is lost, doubled or moved.
-fn pattern(at: usize) -> u8 {
-    (at.wrapping_mul(2_654_435_761) >> 13) as u8
-}
-
-/// Sends a stream in each direction at the same time.
-fn exchange(routed: &Routed) {
-    let listener = routed.server.run(|| TcpListener::bind((SERVER, 5000)).unwrap());
-    let server: IpAddr = SERVER.parse().unwrap();
-    let stream = routed.client.run(|| TcpStream::connect_timeout(&(server, 5000).into(), PATIENCE).unwrap());
-    let (peer, from) = listener.accept().unwrap();
-    assert_eq!(from.ip().to_string(), CLIENT, "the inner address is kept");
-    let send = |mut to: TcpStream| {
-        let octets: Vec<u8> = (0..OCTETS).map(pattern).collect();
-        to.write_all(&octets).unwrap();
-        to.shutdown(Shutdown::Write).unwrap();
-    };
-    let receive = |mut from: TcpStream| {
-        from.set_read_timeout(Some(PATIENCE)).unwrap();
-        let mut octets = Vec::with_capacity(OCTETS);
-        from.read_to_end(&mut octets).unwrap();
-        assert_eq!(octets.len(), OCTETS);
-        assert!(octets.iter().enumerate().all(|(at, &octet)| octet == pattern(at)), "damaged");
-    };
-    std::thread::scope(|scope| {
-        let clone = |stream: &TcpStream| stream.try_clone().unwrap();
-        let (there, back, out, home) = (clone(&stream), clone(&peer), clone(&peer), clone(&stream));
-        scope.spawn(move || send(there));
-        scope.spawn(move || send(back));
-        scope.spawn(move || receive(out));
-        scope.spawn(move || receive(home));
-    });
-}
 
 /// The first node has relayed all, and the carrier has worked on it.
 fn check(routed: &Routed) {
@@ -65,7 +29,7 @@ fn stop(routed: Routed) {
 #[test]
 fn a_stream_crosses_the_wrong_node_unharmed_both_ways() {
     let routed = Routed::new(1500);
-    exchange(&routed);
+    exchange(&routed.client, &routed.server, OCTETS);
     check(&routed);
     // ESP of the peer's full size does not fit the cluster network with another header.
     let [split, joined] = [&routed.first, &routed.carrier].map(|node| node.worker.counters().totals());

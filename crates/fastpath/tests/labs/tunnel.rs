@@ -1,50 +1,19 @@
 //! Two gateways with their workers, an SA pair between them, and real hosts on both sides.
 
 use crate::hosts::{PATIENCE, eventually};
+use crate::streams::{exchange, pattern};
 use crate::support::receive;
 use crate::support::tunnel::{CLIENT, Options, SERVER, Tunnel};
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::net::UdpSocket;
 use std::process::Command;
 use std::time::{Duration, Instant};
 use testudo_fastpath::worker::WorkerConfig;
-
-/// A stream of octets that tells when one is lost, doubled or moved.
-fn pattern(at: usize) -> u8 {
-    (at.wrapping_mul(2_654_435_761) >> 13) as u8
-}
 
 #[test]
 fn a_stream_crosses_the_tunnel_unharmed_both_ways() {
     const OCTETS: usize = 24 << 20;
     let tunnel = Tunnel::new(Options::default());
-    let listener = tunnel.server.run(|| TcpListener::bind((SERVER, 5000)).unwrap());
-    let stream = tunnel.client.run(|| {
-        TcpStream::connect_timeout(&(SERVER.parse::<std::net::IpAddr>().unwrap(), 5000).into(), PATIENCE)
-            .unwrap()
-    });
-    let (peer, from) = listener.accept().unwrap();
-    assert_eq!(from.ip().to_string(), CLIENT, "the inner address is kept");
-    let send = |mut to: TcpStream| {
-        let octets: Vec<u8> = (0..OCTETS).map(pattern).collect();
-        to.write_all(&octets).unwrap();
-        to.shutdown(std::net::Shutdown::Write).unwrap();
-    };
-    let receive = |mut from: TcpStream| {
-        from.set_read_timeout(Some(PATIENCE)).unwrap();
-        let mut octets = Vec::with_capacity(OCTETS);
-        from.read_to_end(&mut octets).unwrap();
-        assert_eq!(octets.len(), OCTETS);
-        assert!(octets.iter().enumerate().all(|(at, &octet)| octet == pattern(at)), "damaged");
-    };
-    std::thread::scope(|scope| {
-        let clone = |stream: &TcpStream| stream.try_clone().unwrap();
-        let (there, back, out, home) = (clone(&stream), clone(&peer), clone(&peer), clone(&stream));
-        scope.spawn(move || send(there));
-        scope.spawn(move || send(back));
-        scope.spawn(move || receive(out));
-        scope.spawn(move || receive(home));
-    });
+    exchange(&tunnel.client, &tunnel.server, OCTETS);
     for gateway in [&tunnel.left, &tunnel.right] {
         let totals = gateway.worker.counters().totals();
         let expected = (OCTETS / 1500) as u64;

@@ -235,6 +235,16 @@ fn a_burst_that_is_not_full_stays_with_its_owner() {
     assert_eq!((owner.close(), helper.close()), (0, 0));
 }
 
+/// Lets that many numbered packets arrive for the inbound way.
+fn deliver_from_outside(owner: &mut NumberingWorker, count: u32) {
+    for number in 0..count {
+        let mut packet = ipv4(CLIENT, PEER, OCTETS, false);
+        packet[NUMBER..][..4].copy_from_slice(&number.to_be_bytes());
+        let frame = stamped(owner.pool_mut(), &packet, Class::Esp as u8);
+        owner.port_mut(WAN).unwrap().deliver(frame).unwrap();
+    }
+}
+
 #[test]
 fn packets_unknown_to_a_helper_go_to_the_owner() {
     let pool = numbered(2);
@@ -243,12 +253,7 @@ fn packets_unknown_to_a_helper_go_to_the_owner() {
     helper.pipeline_mut().knows_nothing = true;
     helper.turn(1);
     let count = BURST as u32;
-    for number in 0..count {
-        let mut packet = ipv4(CLIENT, PEER, OCTETS, false);
-        packet[NUMBER..][..4].copy_from_slice(&number.to_be_bytes());
-        let frame = stamped(owner.pool_mut(), &packet, Class::Esp as u8);
-        owner.port_mut(WAN).unwrap().deliver(frame).unwrap();
-    }
+    deliver_from_outside(&mut owner, count);
     owner.receive(WAN);
     assert!(owner.has_tasks() && helper.steal());
     owner.turn(1);
@@ -272,12 +277,7 @@ fn relayed_packets_that_a_helper_has_opened_keep_their_order() {
     }
     helper.turn(1);
     let count = 3 * BURST as u32;
-    for number in 0..count {
-        let mut packet = ipv4(CLIENT, PEER, OCTETS, false);
-        packet[NUMBER..][..4].copy_from_slice(&number.to_be_bytes());
-        let frame = stamped(owner.pool_mut(), &packet, Class::Esp as u8);
-        owner.port_mut(WAN).unwrap().deliver(frame).unwrap();
-    }
+    deliver_from_outside(&mut owner, count);
     owner.receive(WAN);
     owner.receive(WAN);
     assert!(owner.has_tasks() && helper.steal());
