@@ -2,6 +2,7 @@
 //! environment: the filter, the engine's socket, the disk.
 
 mod output;
+mod roster;
 mod spread;
 
 use crate::config;
@@ -21,11 +22,9 @@ use testudo_base::lane::Spread;
 use testudo_base::shard::ShardSet;
 use testudo_base::spi::{Shard, Spi};
 use testudo_cluster::dispatch::{Home, Ownership, ike_shard};
-use testudo_cluster::group::{
-    ClusterKey, GroupConfig, Ingress, NoQuorum, NodeChange, Phase, QuorumRule, Rosters,
-};
+use testudo_cluster::group::{ClusterKey, GroupConfig, Ingress, NoQuorum, Phase, QuorumRule, Rosters};
 use testudo_cluster::member::{
-    CarrierTable, Class, Effect as Change, Member, MemberConfig, MemberOutput, NodesError, PieceName,
+    CarrierTable, Class, Effect as Change, Member, MemberConfig, MemberOutput, PieceName,
 };
 use testudo_cluster::node::NodeId;
 use testudo_ike::endpoint::Target;
@@ -167,24 +166,6 @@ impl Node {
         node.follow_nodes();
         node.member.pump(birth.now);
         node
-    }
-
-    /// Operators have changed the nodes, and corosync's at once.
-    fn follow_nodes(&mut self) {
-        let nodes = self.member.rosters().settled.ids();
-        let (number, counted) = self.member.counted();
-        self.effects.push(Effect::Majorities(number, counted));
-        if self.changes {
-            self.member.set_engine_nodes(Some(nodes));
-        }
-    }
-
-    /// It may be refused, like any command of an operator. A node is drained before it is removed.
-    fn change_nodes(&mut self, now: Time, change: &NodeChange) {
-        let refused = self.member.change_nodes(now, change);
-        if let Err(NodesError::NotDrained(node)) = refused {
-            let _ = self.member.drain(now, node, true);
-        }
     }
 
     fn configure(&mut self, now: Time, piece: u64, value: Option<u64>) {
