@@ -17,7 +17,7 @@ static __always_inline const struct port *find_port(__u32 ifindex)
 	return port->flags & PORT_KNOWN ? port : 0;
 }
 
-/* The slot of an address, whose words are XORed. src/filter/local.rs has the same. */
+/* The slot of an address, whose words are XORed. src/filter/layout.rs has the same. */
 static __always_inline __u32 slot_of(__u32 words)
 {
 	words ^= words >> 16;

@@ -1,9 +1,9 @@
 //! `testudo bench cores`: the throughput of one SA with one flow on several workers.
 //!
 //! All its packets arrive through one port at one worker; the others have none, and help: an idle
-//! one steals a burst, or a hash chooses the worker of each burst (`worker.spread`). For comparison, there are as many SAs as workers, each with its own port, worker and flow: this is
-//! the throughput of the machine with that many workers that need no help. Rounds of all cases
-//! alternate.
+//! one steals a burst, or a hash chooses the worker of each burst (`worker.spread`). For comparison,
+//! there are as many SAs as workers, each with its own port, worker and flow: this is the throughput
+//! of the machine with that many workers that need no help. Rounds of all cases alternate.
 //!
 //! Throughput is measured by the wall clock: workers with packets begin each stretch together, and
 //! it lasts until the last of them is done. With more workers than processors it would show how the
