@@ -69,6 +69,29 @@ fn where_only_one_is_wanted_the_older_one_goes_from_any_node() {
     world.assert_tunnel(0);
 }
 
+/// Until the older IKE SA goes, the Child SA of the newer one does not send.
+#[test]
+fn what_began_to_send_while_a_node_was_away_sends_there_too() {
+    for (seed, away) in (0..2).flat_map(|seed| (0..3).map(move |away| (seed, away))) {
+        let mut world = world(Unique::Replace);
+        for (seed, pause) in [(seed, PAUSE), (seed + 100, Duration::from_millis(50))] {
+            world.forget(0, seed);
+            let now = world.now;
+            let connection = Connection { unique: Unique::Never, ..of_peer(0) };
+            world.peers[0].endpoint.load_connection(now, connection).unwrap();
+            world.initiate(0);
+            world.run(pause);
+        }
+        let others: Vec<usize> = (0..3).filter(|node| *node != away).collect();
+        world.view(&[away]);
+        world.view(&others);
+        world.run(Duration::from_secs(600));
+        world.view(&[0, 1, 2]);
+        world.run(PAUSE);
+        world.assert_tunnel(0);
+    }
+}
+
 /// The peer begins two IKE SAs, the second so long after the first. True if their homes are
 /// different nodes.
 fn begin_two(world: &mut World, unique: Unique, between: Duration) -> bool {

@@ -37,6 +37,8 @@ pub(crate) struct Node {
     disk: Durable,
     pub(crate) sender: Option<SenderId>,
     pub(crate) installed: BTreeMap<ChildSaId, (Box<ChildSaParams>, BTreeSet<u64>)>,
+    /// Those of them that send, or would if no other did.
+    pub(crate) sending: BTreeSet<ChildSaId>,
     /// The numbers it sends with, by our SPI.
     numbers: BTreeMap<Spi, SequenceAllocator>,
     /// Where its policies stand: a Child SA that renews another has that one's.
@@ -212,6 +214,7 @@ impl World {
                 )),
                 seed,
                 disk: Durable::default(),
+                sending: BTreeSet::new(),
                 sender: None,
                 installed: BTreeMap::new(),
                 numbers: BTreeMap::new(),
@@ -337,6 +340,7 @@ impl World {
         self.nodes[node].held = ShardSet::EMPTY;
         self.nodes[node].unflushed = ShardSet::EMPTY;
         self.nodes[node].installed.clear();
+        self.nodes[node].sending.clear();
         self.nodes[node].numbers.clear();
         self.nodes[node].policies.clear();
         self.nodes[node].paths.clear();

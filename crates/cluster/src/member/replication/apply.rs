@@ -59,7 +59,13 @@ impl Replication {
                 child.ledger.reserved = child.ledger.reserved.max(ledger.reserved);
                 child.ledger.log2 = ledger.log2;
                 child.mark = child.mark.max(state.mark);
+                let waits = child.replaces.is_some() && !child.switched;
                 (child.ike, child.replaces, child.stale) = (state.ike, state.replaces, false);
+                if waits && state.replaces.is_none() {
+                    // It has started to send while this node was away.
+                    let child = child.id;
+                    core.outputs.push_back(MemberOutput::Ike(Output::StartChild { child }));
+                }
             }
             None => self.child_appeared(core, now, state, None),
         }

@@ -114,8 +114,8 @@ impl World {
         self.nodes.iter().position(has)
     }
 
-    /// Peer and cluster have one Child SA, the same on every node that is there, and its owner has
-    /// numbers for it.
+    /// Peer and cluster have one Child SA, the same on every node that is there, which sends through
+    /// it, and its owner has numbers for it.
     pub(crate) fn assert_tunnel(&self, peer: usize) {
         let ours: Vec<&ChildSaParams> = self.peers[peer].installed.values().collect();
         assert_eq!(ours.len(), 1, "peer {peer} has {} children; {:?}", ours.len(), self.logs());
@@ -126,10 +126,13 @@ impl World {
                     && params.key_in == ours.key_out
                     && params.key_out == ours.key_in
             };
-            let of_peer = node.installed.values().filter(|(params, _)| params.remote.ip() == peer_addr(peer));
+            let of_peer =
+                node.installed.iter().filter(|(_, (params, _))| params.remote.ip() == peer_addr(peer));
             let found: Vec<_> = of_peer.collect();
             assert_eq!(found.len(), 1, "node {index} has {} children of peer {peer}", found.len());
-            assert!(fits(&found[0].0), "node {index}");
+            let (child, (params, _)) = found[0];
+            assert!(fits(params), "node {index}");
+            assert!(node.sending.contains(child), "node {index} sends nothing to peer {peer}");
         }
         let shard = ours.spi_out.shard();
         let carriers: Vec<&Node> = self.nodes.iter().filter(|node| node.shards.0.contains(shard)).collect();

@@ -50,6 +50,9 @@ impl World {
                 state.numbers.insert(params.spi_in, numbers);
                 let new = state.installed.insert(child, (params, BTreeSet::new())).is_none();
                 assert!(new, "a child is installed once");
+                if replaces.is_none() {
+                    state.sending.insert(child);
+                }
             }
             MemberOutput::Numbers { child, spi_in, block, at_once } => {
                 let numbers = &state.numbers[&spi_in];
@@ -77,6 +80,7 @@ impl World {
             MemberOutput::Ike(Output::RemoveChild { child, spi_in }) => {
                 let (params, _) = state.installed.remove(&child).expect("only what is installed goes");
                 assert_eq!(params.spi_in, spi_in);
+                state.sending.remove(&child);
             }
             MemberOutput::Ike(Output::AdvanceSequence { .. } | Output::InstallChild { .. }) => {
                 panic!("a member gives blocks, and says where a Child SA stands")
@@ -85,9 +89,11 @@ impl World {
                 let (params, blocks) = &state.installed[&to];
                 let carried = state.shards.0.contains(params.spi_in.shard());
                 assert!(!carried || !blocks.is_empty(), "it sends with no numbers");
+                state.sending.insert(to);
             }
             MemberOutput::Ike(Output::StartChild { child }) => {
                 assert!(state.installed.contains_key(&child));
+                state.sending.insert(child);
             }
             MemberOutput::Shards(Ownership { packets, held, ike, default_host }) => {
                 state.held = held;
