@@ -160,6 +160,9 @@ impl Session<'_> {
             return create_child::handle_response(self, header, payloads);
         }
         self.sa.outgoing.answered(header.exchange, header.message_id);
+        if self.sa.is_established() {
+            reauth::peer_is_ready(self);
+        }
         self.informational_response(kind, &payloads)
     }
 

@@ -244,6 +244,26 @@ fn the_wait_for_a_sign_ends() {
     assert!(world.hosts[1].sending.contains(&new));
 }
 
+/// An answer within the new IKE SA is a sign, as a request of the peer is.
+#[test]
+fn the_answer_to_a_liveness_check_is_a_sign() {
+    let mut world = World::established(9, |index, connection| {
+        if index == 1 {
+            connection.dpd_delay = Duration::from_secs(20);
+        }
+    });
+    let now = world.now;
+    let site = world.hosts[0].endpoint.connections().next().unwrap().clone();
+    world.hosts[0].load(now, Connection { name: "twin".into(), ..site });
+    world.hosts[0].endpoint.initiate(now, Some("twin"), "net").unwrap();
+    world.settle(0);
+    world.run_secs(15);
+    let new = *world.hosts[1].installed.keys().next_back().unwrap();
+    assert!(!world.hosts[1].sending.contains(&new));
+    world.run_secs(10);
+    assert!(world.hosts[1].sending.contains(&new), "{:#?}", world.hosts[1].log());
+}
+
 /// Terminating the tunnel includes the new IKE SA.
 #[test]
 fn a_termination_ends_both() {
