@@ -11,6 +11,7 @@
 //! - **Expels a stopped process.** The daemon continues without the process that it serves. After a
 //!   second the others continue without that process, if they are more than half of all nodes. The
 //!   process receives everything that came before its expulsion.
+//! - **Counts daemons.** Votequorum counts the daemons of a ring, also those whose process has ended.
 //! - **Late.** A lost node is detected only after a while; members may be slow. After a change the
 //!   engine accepts nothing for a moment (TRY_AGAIN). A message accepted while the ring was forming
 //!   is delivered in the next ring, or never.
@@ -25,6 +26,7 @@ use testudo_cluster::group::Majorities;
 use testudo_cluster::node::NodeId;
 use votes::LastMan;
 
+mod messages;
 mod votes;
 
 pub use votes::Votes;
@@ -35,8 +37,8 @@ pub type Nanos = u64;
 /// A millisecond.
 pub const MILLI: Nanos = 1_000_000;
 
-/// Interval of retransmissions of a lost message, while the ring lasts.
-const RETRANSMIT_INTERVAL: Nanos = 20 * MILLI;
+/// By how much a ring's number is higher than those of the rings before.
+const RING_STEP: u64 = 4;
 
 /// A process is expelled after this time without a sign of life.
 const SILENCE_TIMEOUT: Nanos = 1000 * MILLI;
@@ -77,7 +79,7 @@ pub struct Engines {
     delivered: Vec<(usize, EngineEvent)>,
     /// The nodes by which each process judges a ring; empty where votequorum's count does.
     majorities: BTreeMap<usize, (u64, Majorities)>,
-    /// The members of rings that have become quorate.
+    /// The nodes of rings that have become quorate.
     quorate: Vec<Vec<NodeId>>,
     /// Views formed so far.
     pub views: u64,
@@ -89,6 +91,8 @@ pub struct Engines {
 struct Node {
     id: NodeId,
     up: bool,
+    /// The daemon runs, and the process that it served has ended.
+    bare: bool,
     /// Stopped with its host.
     frozen: bool,
     /// Since when the process that it serves is stopped, or since the ring formed after that.
@@ -111,6 +115,8 @@ struct Node {
 #[derive(Debug)]
 struct Ring {
     members: Vec<usize>,
+    /// Nodes whose daemons are in the ring, without a process.
+    bare: Vec<usize>,
     log: Vec<Logged>,
 }
 
@@ -141,6 +147,7 @@ impl Engines {
         let node = |id: &NodeId| Node {
             id: *id,
             up: false,
+            bare: false,
             frozen: false,
             still: None,
             out: false,
@@ -177,7 +184,9 @@ impl Engines {
         if node.up {
             return;
         }
-        self.last_man.start(index);
+        if !std::mem::take(&mut node.bare) {
+            self.last_man.start(index);
+        }
         (node.up, node.ring, node.cursor) = (true, None, 0);
         node.waiting.clear();
         self.changed(now);
@@ -186,15 +195,25 @@ impl Engines {
     /// The daemon of a node dies; `tell`: its host is running and notices.
     pub fn stop(&mut self, now: Nanos, index: usize, tell: bool) {
         let node = &mut self.nodes[index];
-        if !node.up {
+        let was_bare = std::mem::take(&mut node.bare);
+        if !node.up && !was_bare {
             return;
         }
         (node.up, node.ring, node.out) = (false, None, false);
-        if tell {
+        if tell && !was_bare {
             let reason = "the engine has died".into();
             self.delivered.push((index, EngineEvent::Down { reason }));
         }
         self.changed(now);
+    }
+
+    /// The process that a node's daemon serves ends.
+    pub fn leave(&mut self, now: Nanos, index: usize) {
+        let node = &mut self.nodes[index];
+        if node.up {
+            (node.up, node.bare, node.ring, node.out) = (false, true, None, false);
+            self.changed(now);
+        }
     }
 
     /// A whole host stops, or continues.
@@ -235,14 +254,21 @@ impl Engines {
         if members.is_empty() {
             return;
         }
+        let bare = self.bare_of(ring);
         // Sometimes a member drops out and returns.
         let victim = self.random.below(members.len() as u64) as usize;
         if members.len() > 1 && self.random.permille(400) {
             let alone = members.remove(victim);
-            self.form(now, &[alone]);
+            self.form(now, &[alone], &[]);
             self.changed(now);
         }
-        self.form(now, &members);
+        self.form(now, &members, &bare);
+    }
+
+    /// The nodes whose daemons are still in the ring, without a process.
+    fn bare_of(&self, ring: RingId) -> Vec<usize> {
+        let bare = self.rings.get(&ring).map(|ring| ring.bare.clone()).unwrap_or_default();
+        bare.into_iter().filter(|node| self.nodes[*node].bare).collect()
     }
 
     /// The ring of this node and its members, the node included.
@@ -291,12 +317,13 @@ impl Engines {
             return;
         }
         self.flush(&members);
+        let bare = self.bare_of(ring);
         for index in out {
             let node = &mut self.nodes[index];
             (node.ring, node.out) = (None, true);
             self.delivered.push((index, EngineEvent::PutOut));
         }
-        self.begin(now, &rest);
+        self.begin(now, &rest, &bare);
     }
 
     /// A node's process knows these nodes from now on, after so many changes. The members judge a
@@ -306,7 +333,7 @@ impl Engines {
         self.majorities.insert(node, (number, nodes));
     }
 
-    /// The members of the rings that have become quorate since the last call.
+    /// The nodes of the rings that have become quorate since the last call.
     pub fn take_quorate(&mut self) -> Vec<Vec<NodeId>> {
         std::mem::take(&mut self.quorate)
     }
@@ -332,65 +359,12 @@ impl Engines {
         std::mem::take(&mut self.delivered)
     }
 
-    fn log(&mut self, now: Nanos, id: RingId, from: usize, bytes: Vec<u8>) {
-        let Some(ring) = self.rings.get_mut(&id) else { return };
-        let index = ring.log.len();
-        let sender = self.nodes[from].id;
-        ring.log.push(Logged { from, sender, bytes, holders: BTreeSet::new() });
-        for node in ring.members.clone() {
-            let delay = self.random.between(MILLI / 5, 2 * MILLI) + self.nodes[node].slow;
-            self.schedule(now + delay, Reception { ring: id, index, node });
-        }
-    }
-
-    fn schedule(&mut self, at: Nanos, reception: Reception) {
-        self.count += 1;
-        self.receptions.insert((at, self.count, reception));
-    }
-
-    fn receive(&mut self, now: Nanos, reception: Reception, reach: &dyn Reach) {
-        let Reception { ring: id, index, node } = reception;
-        if self.nodes[node].ring != Some(id) {
-            return;
-        }
-        let Some(message) = self.rings.get(&id).and_then(|ring| ring.log.get(index)) else { return };
-        // From the sender, or from another node that has it: the ring retransmits.
-        let from = message.from;
-        let mut sources = std::iter::once(from).chain(message.holders.iter().copied());
-        let comes = sources.any(|source| source == node || self.linked(source, node, id, reach));
-        if self.nodes[node].frozen || !comes {
-            self.schedule(now + RETRANSMIT_INTERVAL, reception);
-            return;
-        }
-        if let Some(message) = self.rings.get_mut(&id).and_then(|ring| ring.log.get_mut(index)) {
-            message.holders.insert(node);
-        }
-        self.deliver(id, node);
-    }
-
-    /// True if `to` receives what `from` has, both in that ring.
-    fn linked(&self, from: usize, to: usize, ring: RingId, reach: &dyn Reach) -> bool {
-        let source = &self.nodes[from];
-        source.up && !source.frozen && source.ring == Some(ring) && reach.reaches(from, to)
-    }
-
-    /// Delivers the next messages in order.
-    fn deliver(&mut self, id: RingId, index: usize) {
-        let Some(ring) = self.rings.get(&id) else { return };
-        let node = &mut self.nodes[index];
-        while let Some(message) = ring.log.get(node.cursor)
-            && message.holders.contains(&index)
-        {
-            node.cursor += 1;
-            self.delivered.push((index, message.event()));
-        }
-    }
-
     /// Distributes all nodes to rings of those that hear each other.
     fn reform(&mut self, now: Nanos, reach: &dyn Reach) {
         let mut groups: Vec<Vec<usize>> = Vec::new();
         for node in 0..self.nodes.len() {
-            if !self.nodes[node].up || self.nodes[node].frozen || self.nodes[node].out {
+            let Node { up, bare, frozen, out, .. } = self.nodes[node];
+            if !(up || bare) || frozen || out {
                 continue;
             }
             let hears = |other: &usize| reach.reaches(node, *other) && reach.reaches(*other, node);
@@ -401,10 +375,14 @@ impl Engines {
         }
         let several = groups.len() > 1;
         for group in groups {
-            let ring = self.nodes[group[0]].ring;
+            let (group, bare): (Vec<usize>, Vec<usize>) =
+                group.iter().partition(|node| self.nodes[**node].up);
+            let Some(first) = group.first() else { continue };
+            let ring = self.nodes[*first].ring;
             let same = |node: &usize| ring.is_some() && self.nodes[*node].ring == ring;
+            let is_the_same = |ring: &Ring| ring.members == group && ring.bare == bare;
             let stands = group.iter().all(same)
-                && ring.and_then(|ring| self.rings.get(&ring)).is_some_and(|ring| ring.members == group);
+                && ring.and_then(|ring| self.rings.get(&ring)).is_some_and(is_the_same);
             if stands {
                 continue;
             }
@@ -416,34 +394,42 @@ impl Engines {
             // A node that wakes up, or returns from isolation, may first see itself alone.
             if group.len() > 1 && self.random.permille(300) {
                 let alone = *self.random.pick(&group).expect("not empty");
-                self.form(now, &[alone]);
+                self.form(now, &[alone], &[]);
             }
-            self.form(now, &group);
+            self.form(now, &group, &bare);
         }
     }
 
     /// Forms a new ring.
-    fn form(&mut self, now: Nanos, members: &[usize]) {
+    fn form(&mut self, now: Nanos, members: &[usize], bare: &[usize]) {
         self.flush(members);
-        self.begin(now, members);
+        self.begin(now, members, bare);
     }
 
-    /// Begins a view of these nodes, which have received the same messages of the previous one.
-    fn begin(&mut self, now: Nanos, members: &[usize]) {
-        let seq = members.iter().map(|node| self.nodes[*node].seq).max().unwrap_or(0) + 4;
+    /// Begins a view of these nodes, which have received the same messages of the previous one, in
+    /// a ring with the daemons of `bare`.
+    fn begin(&mut self, now: Nanos, members: &[usize], bare: &[usize]) {
+        let daemons: Vec<usize> = members.iter().chain(bare).copied().collect();
+        let seq = daemons.iter().map(|node| self.nodes[*node].seq).max().unwrap_or(0) + RING_STEP;
         let lowest = members.iter().map(|node| self.nodes[*node].id).min();
         let Some(lowest) = lowest else { return };
         let id = RingId { seq, node: u32::from(lowest.get()) };
-        let quorate = self.is_quorate(now, members, id);
+        let quorate = self.is_quorate(now, members, &daemons, id);
         if quorate && !self.majorities.is_empty() {
-            self.quorate.push(members.iter().map(|node| self.nodes[*node].id).collect());
+            self.quorate.push(daemons.iter().map(|node| self.nodes[*node].id).collect());
         }
         self.views += 1;
         let view =
             View { ring: id, members: members.iter().map(|node| self.nodes[*node].id).collect(), quorate };
-        self.rings.insert(id, Ring { members: members.to_vec(), log: Vec::new() });
+        self.rings.insert(id, Ring { members: members.to_vec(), bare: bare.to_vec(), log: Vec::new() });
+        bare.iter().for_each(|node| self.nodes[*node].seq = seq);
+        let few = members.len() * 2 <= self.nodes.len() && self.votes != Votes::LastManStanding;
         for index in members {
             let node = &mut self.nodes[*index];
+            // Others may have had a quorum in the rings between (`corosync::agreement`).
+            if few && quorate && node.seq > 0 && seq > node.seq + RING_STEP {
+                self.delivered.push((*index, EngineEvent::View(View { quorate: false, ..view.clone() })));
+            }
             (node.ring, node.seq, node.cursor) = (Some(id), seq, 0);
             node.still = node.still.map(|_| now);
             node.busy_until = now + self.random.below(40) * MILLI;
@@ -460,32 +446,6 @@ impl Engines {
         }
         let used: BTreeSet<RingId> = self.nodes.iter().filter_map(|node| node.ring).collect();
         self.rings.retain(|id, _| used.contains(id));
-    }
-
-    /// Nodes that leave a ring together deliver what any of them has.
-    fn flush(&mut self, members: &[usize]) {
-        let old: BTreeSet<RingId> = members.iter().filter_map(|node| self.nodes[*node].ring).collect();
-        for id in old {
-            let together: Vec<usize> =
-                members.iter().copied().filter(|node| self.nodes[*node].ring == Some(id)).collect();
-            let Some(ring) = self.rings.get(&id) else { continue };
-            // Senders with a missing message: nothing after it is delivered.
-            let mut missing = BTreeSet::new();
-            for (index, message) in ring.log.iter().enumerate() {
-                let held = together.iter().any(|node| message.holders.contains(node));
-                if !held {
-                    missing.insert(message.from);
-                }
-                let held = held && !missing.contains(&message.from);
-                let only = message.holders.len() == 1 && message.holders.contains(&message.from);
-                self.lost += u64::from(held && only && together == [message.from] && ring.members.len() > 1);
-                for node in together.iter().filter(|_| held) {
-                    if self.nodes[*node].cursor <= index {
-                        self.delivered.push((*node, message.event()));
-                    }
-                }
-            }
-        }
     }
 }
 

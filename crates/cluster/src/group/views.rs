@@ -159,11 +159,14 @@ impl Views {
     /// False while a view forms that may turn out to have no right to go on, as far as this node
     /// knows.
     pub(super) fn may_go_on(&self, core: &Core) -> bool {
-        match (&self.stage, core.config.quorum) {
-            (Stage::Forming(exchange), QuorumRule::LastManStanding) => {
-                self.history.lets_go_on(&exchange.view.members)
+        let Stage::Forming(exchange) = &self.stage else { return true };
+        let members = &exchange.view.members;
+        match core.config.quorum {
+            QuorumRule::LastManStanding => self.history.lets_go_on(members),
+            QuorumRule::Majority => {
+                core.rosters.majorities().have(|node| members.contains(&node))
+                    || self.history.lets_few_go_on(members, &core.rosters)
             }
-            _ => true,
         }
     }
 
@@ -275,7 +278,9 @@ impl Views {
         };
         let ballot = Ballot { rule: core.config.quorum, formed: self.history.formed() };
         let config = &core.config;
-        let said = (&status, config.speaks, self.history.past(), ballot, config.ingress, &core.rosters);
+        let is_straight = self.history.is_straight();
+        let said =
+            (&status, config.speaks, self.history.past(), ballot, config.ingress, &core.rosters, is_straight);
         let Ok(plain) = postcard::to_allocvec(&said).map(Zeroizing::new) else {
             core.log(LogLevel::Error, "a STATUS cannot be written".to_owned());
             return None;
@@ -367,7 +372,7 @@ impl Views {
         let line = match nodes {
             [] => "no view: what nodes have forgotten may be known to those who are not here".to_owned(),
             _ => format!(
-                "no view: none of its nodes holds the latest state; waiting for nodes {}",
+                "no view: none of its nodes is known to hold the latest state; waiting for nodes {}",
                 names(nodes)
             ),
         };

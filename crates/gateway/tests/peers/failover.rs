@@ -7,6 +7,7 @@ mod announced;
 mod counters;
 mod daemons;
 mod exchanges;
+mod few;
 mod last;
 mod links;
 mod many;

@@ -104,23 +104,31 @@ impl LastMan {
 }
 
 impl Engines {
-    pub(super) fn is_quorate(&mut self, now: Nanos, members: &[usize], ring: RingId) -> bool {
+    /// Whether a ring of these daemons, which serve these members, is quorate.
+    pub(super) fn is_quorate(
+        &mut self,
+        now: Nanos,
+        members: &[usize],
+        daemons: &[usize],
+        ring: RingId,
+    ) -> bool {
         if self.votes == Votes::LastManStanding {
-            return self.is_last_standing(now, members, ring);
+            return self.is_last_standing(now, members, daemons, ring);
         }
         if !self.majorities.is_empty() {
-            let ids: Vec<NodeId> = members.iter().map(|node| self.nodes[*node].id).collect();
+            let ids: Vec<NodeId> = daemons.iter().map(|node| self.nodes[*node].id).collect();
             let known = || members.iter().filter_map(|node| self.majorities.get(node));
             let newest = known().map(|(number, _)| *number).max().unwrap_or(0);
             let counted = known().filter(|(number, _)| *number == newest);
             return counted.into_iter().all(|(_, nodes)| nodes.have(|id| ids.contains(&id)));
         }
-        let (here, all) = (members.len(), self.nodes.len());
+        // The process of an expelled node may wake up at any time, and its daemon votes.
+        let is_out = self.nodes.iter().any(|node| node.out);
+        let (here, all) = (if is_out { members } else { daemons }.len(), self.nodes.len());
         if here * 2 > all {
             return true;
         }
-        // An expelled process may wake up at any time, and its daemon votes.
-        if here * 2 < all || self.nodes.iter().any(|node| node.out) {
+        if here * 2 < all || is_out {
             return false;
         }
         match self.votes {
@@ -130,7 +138,7 @@ impl Engines {
                 let holds =
                     |node: &Node| node.up && !node.frozen && node.ring.is_some() && node.ring == self.witness;
                 let elsewhere =
-                    self.nodes.iter().enumerate().any(|(at, node)| !members.contains(&at) && holds(node));
+                    self.nodes.iter().enumerate().any(|(at, node)| !daemons.contains(&at) && holds(node));
                 if !elsewhere {
                     self.witness = Some(ring);
                 }
@@ -141,11 +149,12 @@ impl Engines {
 
     /// The daemon of an expelled process votes, and the process may wake up at any time: the others
     /// are more than half of the ring.
-    fn is_last_standing(&mut self, now: Nanos, members: &[usize], ring: RingId) -> bool {
-        let mut daemons = members.to_vec();
-        daemons.extend((0..self.nodes.len()).filter(|node| self.nodes[*node].out && self.nodes[*node].up));
-        daemons.sort_unstable();
-        daemons.dedup();
-        self.last_man.forms(now, ring, &daemons) && members.len() * 2 > daemons.len()
+    fn is_last_standing(&mut self, now: Nanos, members: &[usize], daemons: &[usize], ring: RingId) -> bool {
+        let expelled = || (0..self.nodes.len()).filter(|node| self.nodes[*node].out && self.nodes[*node].up);
+        let with_expelled =
+            |nodes: &[usize]| -> BTreeSet<usize> { nodes.iter().copied().chain(expelled()).collect() };
+        let (group, daemons) = (with_expelled(members), with_expelled(daemons));
+        let daemons: Vec<usize> = daemons.into_iter().collect();
+        self.last_man.forms(now, ring, &daemons) && members.len() * 2 > group.len()
     }
 }

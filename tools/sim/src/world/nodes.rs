@@ -54,10 +54,15 @@ impl World {
         slot.history.clear();
         self.holders.forget(index, None);
         self.engines.freeze(self.schedule.now, index, false);
-        self.engines.stop(self.schedule.now, index, false);
+        // The process alone, or with its host.
+        let alone = self.random.permille(300);
+        match alone {
+            true => self.engines.leave(self.schedule.now, index),
+            false => self.engines.stop(self.schedule.now, index, false),
+        }
         self.engines.serve(self.schedule.now, index, true);
         self.schedule.wake(Actor::Node(index), None);
-        self.note(Who::Node(index), "dies", 0, 0);
+        self.note(Who::Node(index), "dies", u64::from(alone), 0);
     }
 
     /// A node stops.

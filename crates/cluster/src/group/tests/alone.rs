@@ -1,4 +1,5 @@
-//! Two nodes, one of which a witness makes quorate alone.
+//! Half of the nodes or fewer that the engine calls quorate: one of two with a witness, or members
+//! beside daemons without a process.
 
 use super::net::Net;
 use super::views::current_and_fresh;
@@ -67,4 +68,53 @@ fn whose_neighbour_is_no_longer_configured_begins_with_nothing_after_its_patienc
     assert!(node.in_view && node.last_view().reset);
     assert_eq!(node.senders.len(), 1);
     assert!(node.disk.incarnation > disk.incarnation);
+}
+
+/// Nodes 2 and 3 have gone on without node 1, and node 3 without node 2, whose process has ended.
+#[test]
+fn few_that_may_have_missed_a_view_wait_for_more_than_half() {
+    let mut net = Net::new(3);
+    net.view(&[1, 2, 3], true);
+    net.settle();
+    net.view(&[1], false);
+    net.view(&[2, 3], true);
+    net.settle();
+    assert!(goes_on(&mut net, 3), "straight from a view");
+    net.publish(3, b"what nodes 1 and 2 do not know");
+    net.settle();
+    assert!(!goes_on(&mut net, 1), "beside the daemon of node 2");
+    net.pass(1000);
+    let now = net.now;
+    assert!(!net.node(1).in_view && net.node(1).fence <= now);
+    net.view(&[1, 3], true);
+    net.settle();
+    assert_eq!(current_and_fresh(&net, 1), (vec![3], vec![1]));
+    assert_eq!(net.node(1).updates.last(), None, "node 3 brings it up to date");
+}
+
+#[test]
+fn few_that_were_the_last_go_on_again_if_the_others_are_no_majority() {
+    let mut net = Net::new(4);
+    net.view(&[1, 2, 3, 4], true);
+    net.settle();
+    net.view(&[1, 2], true);
+    net.settle();
+    net.view(&[3, 4], false);
+    net.view(&[1, 2], false);
+    net.view(&[3, 4], true);
+    net.settle();
+    assert!(!net.node(3).in_view && !net.node(4).in_view, "nodes 1 and 2 were the last");
+    net.view(&[3, 4], false);
+    net.view(&[1, 2], true);
+    net.settle();
+    assert!(net.node(1).in_view && net.node(2).in_view);
+    let mut net = Net::new(3);
+    net.view(&[1, 2, 3], true);
+    net.settle();
+    assert!(goes_on(&mut net, 1));
+    net.view(&[1], false);
+    assert!(!goes_on(&mut net, 1), "nodes 2 and 3 may have begun with nothing");
+    net.pass(31_000);
+    let node = net.node(1);
+    assert!(node.in_view && node.last_view().reset, "nobody has come");
 }

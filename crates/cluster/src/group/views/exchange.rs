@@ -15,8 +15,10 @@ use crate::node::NodeId;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
+use told::{Holders, Told};
 use vote::{Ballot, Vote};
 
+mod told;
 pub(in crate::group) mod vote;
 
 /// The last quorate view whose exchange a node has completed, and how much of that view was
@@ -79,6 +81,8 @@ pub(in crate::group) struct Heard {
     pub(in crate::group) ingress: Option<Ingress>,
     /// The rosters that it knows.
     pub(in crate::group) rosters: Option<Rosters>,
+    /// No others can have gone on since the last view that it has begun.
+    pub(in crate::group) straight: Option<bool>,
 }
 
 impl Heard {
@@ -88,8 +92,9 @@ impl Heard {
         let (past, rest) = rest.and_then(|rest| postcard::take_from_bytes(rest).ok()).unzip();
         let (ballot, rest) = rest.and_then(|rest| postcard::take_from_bytes(rest).ok()).unzip();
         let (ingress, rest) = rest.and_then(|rest| postcard::take_from_bytes(rest).ok()).unzip();
-        let rosters = rest.and_then(|rest| postcard::from_bytes(rest).ok());
-        Some(Self { status, speaks, past, ballot, ingress, rosters })
+        let (rosters, rest) = rest.and_then(|rest| postcard::take_from_bytes(rest).ok()).unzip();
+        let straight = rest.and_then(|rest| postcard::from_bytes(rest).ok());
+        Some(Self { status, speaks, past, ballot, ingress, rosters, straight })
     }
 
     /// The rule by which its sender decides whether a view goes on.
@@ -127,16 +132,6 @@ pub(in crate::group) enum Verdict {
     Outvoted(Vec<NodeId>),
     /// These members cannot be understood, and the others are not more than half.
     Unreadable(Vec<NodeId>),
-}
-
-/// Which nodes hold the latest state.
-enum Holders {
-    /// These members do.
-    Here(Vec<NodeId>),
-    /// No node does any more, or there never was a state.
-    Nobody,
-    /// One of these nodes may, which are not members.
-    Elsewhere(Vec<NodeId>),
 }
 
 /// What all members compute from the same STATUS.
@@ -204,7 +199,7 @@ impl Exchange {
         let known = self.known_rosters();
         let (mut readable, mut unreadable, mut strangers) = (Vec::new(), Vec::new(), Vec::new());
         let (mut version, mut pasts) = (Some(u8::MAX), Vec::new());
-        let mut formed = Begun::default();
+        let (mut formed, mut straight) = (Begun::default(), Some(false));
         for node in &self.view.members {
             match self.statuses.get(node) {
                 Some(Some(heard)) if !known.admits(*node, heard.rosters.is_some()) => strangers.push(*node),
@@ -212,6 +207,7 @@ impl Exchange {
                     version = version.zip(heard.speaks).map(|(lowest, speaks): (u8, u8)| lowest.min(speaks));
                     pasts.push(heard.past.as_ref());
                     formed = heard.ballot.map_or(formed, |ballot| ballot.formed.max(formed));
+                    straight = straight.zip(heard.straight).map(|(one, other)| one || other);
                     readable.push((*node, &heard.status));
                 }
                 _ => unreadable.push(*node),
@@ -223,7 +219,7 @@ impl Exchange {
         // All members compute the same outcome: where one does not say what it has begun before, no
         // member looks at it.
         let pasts: Vec<&Past> = pasts.into_iter().collect::<Option<_>>().unwrap_or_default();
-        let told = Told { statuses: &readable, pasts: &pasts, formed, rosters: &known.all };
+        let told = Told { statuses: &readable, pasts: &pasts, formed, straight, rosters: &known.all };
         let left_out = LeftOut { unreadable, strangers };
         let rosters = known.begin();
         let begin =
@@ -237,7 +233,13 @@ impl Exchange {
                 vote => vote == Vote::Carried,
             },
         };
-        Some(match told.holders(knows_all) {
+        let holders = match told.holders(knows_all) {
+            Holders::Here(_) if self.rule == QuorumRule::Majority && !told.may_follow() => {
+                Holders::Elsewhere(told.absent())
+            }
+            holders => holders,
+        };
+        Some(match holders {
             Holders::Here(holders) => begin(holders),
             Holders::Nobody => begin(Vec::new()),
             Holders::Elsewhere(_) if readable.iter().all(|(_, status)| !status.patient) => begin(Vec::new()),
@@ -352,117 +354,6 @@ impl Exchange {
 /// The entries that name a node.
 fn named<T: Copy>(entries: &[(u8, T)]) -> impl Iterator<Item = (NodeId, T)> + '_ {
     entries.iter().filter_map(|(node, value)| Some((NodeId::new(u32::from(*node))?, *value)))
-}
-
-/// What the members have told of themselves.
-struct Told<'a> {
-    statuses: &'a [(NodeId, &'a Status)],
-    /// In the same order. Empty if a member does not say.
-    pasts: &'a [&'a Past],
-    /// The last view that a member knows to be formed.
-    formed: Begun,
-    /// The roster that counts, and those that may follow it.
-    rosters: &'a [Roster],
-}
-
-impl Told<'_> {
-    /// The views that members have begun, as far as they know.
-    fn views(&self) -> impl Iterator<Item = Begun> + '_ {
-        let last = self.statuses.iter().map(|(_, status)| status.begun).filter(Begun::is_any);
-        last.chain(self.pasts.iter().flat_map(|past| past.views()))
-    }
-
-    /// True if a member of that view is here, and has never begun it.
-    fn is_void(&self, view: &Begun) -> bool {
-        self.statuses.iter().enumerate().any(|(index, (node, status))| {
-            let nothing = Past::default();
-            let past = self.pasts.get(index).copied().unwrap_or(&nothing);
-            view.has(*node) && !status.doubtful && past.never_began(&status.begun, view)
-        })
-    }
-
-    /// True if those who are missing, and those who cannot say what they have begun, may together
-    /// have made something stable in a view later than `view`, which nobody here can name.
-    fn may_have_gone_beyond(&self, view: &Begun) -> bool {
-        let unheard = |roster: &Roster| roster.nodes.keys().filter(|node| !self.is_here(**node)).count();
-        let some_are_missing = self.rosters.iter().any(|roster| unheard(roster) > 0);
-        let silent = self.statuses.iter().enumerate().filter(|(index, (_, status))| {
-            let is_silent = |past: &&Past| past.is_silent_after(&status.begun, view);
-            // A node that was set back may have begun a view that no member knows.
-            (status.doubtful && some_are_missing) || self.pasts.get(*index).is_some_and(is_silent)
-        });
-        let silent = silent.count();
-        let may_be_most = |roster: &Roster| (silent + unheard(roster)) * 2 > roster.nodes.len();
-        silent > 0 && self.rosters.iter().any(may_be_most)
-    }
-
-    /// True if the node's STATUS counts.
-    fn is_here(&self, node: NodeId) -> bool {
-        self.statuses.iter().any(|(member, _)| *member == node)
-    }
-
-    /// True if no node of the cluster is missing.
-    fn all_are_here(&self) -> bool {
-        self.rosters.iter().flat_map(|roster| roster.nodes.keys()).all(|node| self.is_here(*node))
-    }
-
-    /// Which nodes hold the state: of the synced nodes of the latest view, the largest set that has
-    /// had the same messages. Of sets of one size, the set that has had more messages; then the set
-    /// with the lowest node.
-    ///
-    /// Any of these sets would do: what was stable in that view had been acknowledged by all of its
-    /// members. A node of an earlier view would not, even if those of the latest are not synced:
-    /// peers have had answers that it does not know, and numbers that it takes for free have been
-    /// used. So if no member holds the latest state, and a node that was in that view is missing,
-    /// it may hold the state, and is waited for. There is one exception. A view that one of its
-    /// members has never begun has made nothing stable. If that member is here, the view before is
-    /// as good. A member that has begun the void view says which view that is: see [`Past`].
-    ///
-    /// Views are compared, not epochs: a view may have begun at some of its members only, and
-    /// another view of that epoch at the others.
-    ///
-    /// `knows_all`: the members know every view in which something was made stable.
-    fn holders(&self, knows_all: bool) -> Holders {
-        let mut views: Vec<Begun> = self.views().collect();
-        views.sort_unstable();
-        views.dedup();
-        for view in views.iter().rev() {
-            let here = best(self.statuses, view);
-            let hidden = !knows_all && self.may_have_gone_beyond(view);
-            if !here.is_empty() && !hidden {
-                return Holders::Here(here);
-            }
-            if here.is_empty() && self.is_void(view) {
-                continue;
-            }
-            let missing: Vec<NodeId> = view.nodes().filter(|node| !self.is_here(*node)).collect();
-            return match missing.is_empty() && (self.all_are_here() || !hidden) {
-                true => Holders::Nobody,
-                false => Holders::Elsewhere(missing),
-            };
-        }
-        Holders::Nobody
-    }
-}
-
-/// Of the nodes that were in that view and hold the state, the largest set that has had the same
-/// messages, sorted.
-fn best(statuses: &[(NodeId, &Status)], view: &Begun) -> Vec<NodeId> {
-    let holds =
-        |status: &Status| status.synced && (status.held.ring, status.held.epoch) == (view.ring, view.epoch);
-    let mut sets: Vec<(Held, Vec<NodeId>)> = Vec::new();
-    for (node, status) in statuses.iter().filter(|(_, status)| holds(status)) {
-        match sets.iter_mut().find(|(held, _)| *held == status.held) {
-            Some((_, nodes)) => nodes.push(*node),
-            None => sets.push((status.held, vec![*node])),
-        }
-    }
-    let best = sets
-        .into_iter()
-        .max_by_key(|(held, nodes)| (nodes.len(), held.count, std::cmp::Reverse(nodes.first().copied())));
-    let mut nodes = best.map(|(_, nodes)| nodes).unwrap_or_default();
-    nodes.sort_unstable();
-    nodes
 }
 
 #[cfg(test)]

@@ -11,6 +11,8 @@
 //! after the former has heard, or can have found out, that it has lost it, and the engine of a node
 //! without both votes tells it that there is no quorum. After such a moment the node waits for the
 //! other.
+//!
+//! **Few of several nodes**, see [`super::exchange`], go on by the same rule.
 
 use super::exchange::vote::carries;
 use super::exchange::{Held, Outcome};
@@ -39,8 +41,18 @@ pub(in crate::group) struct History {
     rosters_on_disk: bool,
     /// The disk may say less than there was.
     doubtful: bool,
-    /// Since the last view that has begun here, no other node can have gone on alone.
-    unbroken: bool,
+    since: Since,
+}
+
+/// What has been since the last view that has begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Since {
+    /// Nothing: at every moment the engine had a quorum, so no others can have gone on.
+    Nothing,
+    /// There was a moment without quorum, or without an engine.
+    Interruption,
+    /// The node has started, or has been set back to an earlier state.
+    Start,
 }
 
 impl History {
@@ -55,7 +67,7 @@ impl History {
             rosters_on_disk: true,
             durable,
             doubtful: false,
-            unbroken: false,
+            since: Since::Start,
         }
     }
 
@@ -133,7 +145,7 @@ impl History {
         self.past.begin(last, &outcome.void);
         self.doubtful &= !self.synced;
         self.durable.begun = Begun::new(view, *epoch);
-        self.unbroken = true;
+        self.since = Since::Nothing;
     }
 
     /// The last view has begun at all of its members.
@@ -172,20 +184,42 @@ impl History {
 
     /// There is a moment without quorum, or without an engine.
     pub(in crate::group) fn interrupt(&mut self) {
-        // The node that went on alone last is the only one that can do so again.
-        self.unbroken &= self.durable.begun.nodes().count() == 1;
+        if self.since == Since::Nothing {
+            self.since = Since::Interruption;
+        }
+    }
+
+    /// True if no others can have gone on since the last view that has begun here.
+    pub(in crate::group) fn is_straight(&self) -> bool {
+        self.since == Since::Nothing
     }
 
     /// False for a view of one of two nodes beside which the other may have gone on.
     pub(in crate::group) fn believes(&self, view: &View, nodes: usize) -> bool {
         let is_alone = nodes == 2 && view.members.len() == 1;
-        !view.quorate || !is_alone || self.unbroken
+        !view.quorate
+            || !is_alone
+            || match self.since {
+                Since::Nothing => true,
+                // The node that went on alone last is the only one that can do so again.
+                Since::Interruption => self.durable.begun.nodes().count() == 1,
+                Since::Start => false,
+            }
+    }
+
+    /// True if members that are no more than half of the nodes, and know no more than this one, may
+    /// go on together.
+    pub(in crate::group) fn lets_few_go_on(&self, members: &[NodeId], rosters: &Rosters) -> bool {
+        let is_here = |node: NodeId| members.contains(&node);
+        let others_are_most = rosters.all().any(|roster| roster.is_majority(|node| !is_here(node)));
+        let are_last = self.since == Since::Interruption && self.durable.begun.nodes().all(is_here);
+        self.is_straight() || are_last && !others_are_most
     }
 
     /// The machine has gone back to an earlier state: what the node holds is void.
     pub(in crate::group) fn roll_back(&mut self) {
         (self.held, self.synced, self.past) = (Held::NOTHING, false, Past::default());
-        (self.doubtful, self.unbroken) = (true, false);
+        (self.doubtful, self.since) = (true, Since::Start);
     }
 }
 

@@ -269,7 +269,15 @@ fn leases_are_merged_and_promises_count_for_those_who_are_not_current() {
 }
 
 fn heard(status: Status) -> Heard {
-    Heard { status, speaks: Some(16), past: Some(Past::CLOSED), ballot: None, ingress: None, rosters: None }
+    Heard {
+        status,
+        speaks: Some(16),
+        past: Some(Past::CLOSED),
+        ballot: None,
+        ingress: None,
+        rosters: None,
+        straight: None,
+    }
 }
 
 #[test]
@@ -308,6 +316,7 @@ fn nodes_of_before_read_a_status_and_are_read() {
             ballot: None,
             ingress: None,
             rosters: None,
+            straight: None,
         })
     );
     assert_eq!(Heard::read(&with_version), Some(Heard { past: None, ..heard(status.clone()) }));

@@ -15,7 +15,7 @@
 //! A node votes on a view if it knows what it has begun since then. A node that has started anew
 //! knows its last view only, and one that was set back or has lost its disk knows nothing.
 
-use super::Told;
+use super::told::Told;
 use crate::group::config::{QuorumRule, is_most};
 use crate::group::durable::Begun;
 use crate::node::NodeId;

@@ -55,7 +55,7 @@ fn vote(formed: Begun, members: &[(u32, Begun, Past)]) -> Vote {
     let statuses: Vec<_> = statuses.iter().map(|(node, status)| (*node, status)).collect();
     let pasts: Vec<&Past> = members.iter().map(|(.., past)| past).collect();
     let rosters = [Roster::of(0, (1..=NODES).map(node))];
-    Told { statuses: &statuses, pasts: &pasts, formed, rosters: &rosters }.vote()
+    Told { statuses: &statuses, pasts: &pasts, formed, straight: None, rosters: &rosters }.vote()
 }
 
 fn outvoted(nodes: &[u32]) -> Vote {
