@@ -9,7 +9,7 @@ mod nodes;
 pub use config::{connection, replay_window};
 pub use failure::Failure;
 
-use crate::cluster::routed::Routing;
+use crate::cluster::routed::{Liveness, Routing};
 use crate::cluster::{Cluster, Ingress, Net, Options};
 use crate::corosync::{Corosync, Ring, Timers};
 use crate::gateway::{Gateway, Kind};
@@ -157,7 +157,8 @@ impl Bed {
             Ok(gateway)
         });
         let peers = peers.collect::<Result<_>>()?;
-        let routing = (ingress == Ingress::Routed).then(|| cluster.start_routing()).transpose()?;
+        let routing =
+            (ingress == Ingress::Routed).then(|| cluster.start_routing(Liveness::Bgp)).transpose()?;
         let options = options.clone();
         let bed = Self {
             nodes,

@@ -3,6 +3,7 @@
 use crate::namespace::write_private;
 use crate::process::Process;
 use crate::{Namespace, Result};
+use nix::sys::signal::Signal;
 use std::time::Duration;
 
 const START_LIMIT: Duration = Duration::from_secs(120);
@@ -24,6 +25,16 @@ impl Bird {
         let mut process = namespace.start("bird", cmd)?;
         process.wait_log("<INFO> Started", START_LIMIT)?;
         Ok(Self { process })
+    }
+
+    /// SIGSTOP.
+    pub fn pause(&mut self) -> Result<()> {
+        self.process.signal(Signal::SIGSTOP)
+    }
+
+    /// SIGCONT.
+    pub fn resume(&mut self) -> Result<()> {
+        self.process.signal(Signal::SIGCONT)
     }
 
     /// What it has logged.

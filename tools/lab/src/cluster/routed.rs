@@ -85,9 +85,9 @@ impl Cluster {
     }
 
     /// Starts BGP between the nodes and both routers.
-    pub fn start_routing(&self) -> Result<Routing> {
-        let router = |net| Bird::start(self.switch(net), &self.router_config(net));
-        let node = |(number, namespace)| Bird::start(namespace, &node_config(number));
+    pub fn start_routing(&self, liveness: Liveness) -> Result<Routing> {
+        let router = |net| Bird::start(self.switch(net), &self.router_config(net, liveness));
+        let node = |(number, namespace)| Bird::start(namespace, &node_config(number, liveness));
         let routing = Routing {
             routers: [router(Net::Outer)?, router(Net::Inner)?],
             nodes: (1..).zip(&self.nodes).map(node).collect::<Result<_>>()?,
@@ -95,14 +95,15 @@ impl Cluster {
         Ok(routing)
     }
 
-    fn router_config(&self, net: Net) -> String {
-        let own = router(net);
+    fn router_config(&self, net: Net, liveness: Liveness) -> String {
+        let (own, (bfd, of_session)) = (router(net), liveness.config());
         let mut text = format!(
             "log stderr all;
              router id {own};
              protocol device {{ scan time 1; }}
              protocol direct {{ ipv4; }}
-             protocol kernel {{ merge paths on; scan time 1; ipv4 {{ import none; export where source != RTS_DEVICE; }}; }}\n"
+             protocol kernel {{ merge paths on; scan time 1; ipv4 {{ import none; export where source != RTS_DEVICE; }}; }}
+             {bfd}\n"
         );
         // What is behind the nodes is where their shared address is.
         let behind = if net == Net::Inner { "10.0.0.0/8" } else { &Side::One.network(Family::V4) };
@@ -112,7 +113,7 @@ impl Cluster {
             let neighbour = Self::own(node, net, Family::V4);
             let _ = writeln!(
                 text,
-                "protocol bgp node{node} {{ local {own} as {ROUTERS}; neighbor {neighbour} as {NODES};
+                "protocol bgp node{node} {{ local {own} as {ROUTERS}; neighbor {neighbour} as {NODES}; {of_session}
                  connect retry time 1; connect delay time 1; error wait time 1, 2;
                  ipv4 {{ import all; export none; }}; }}"
             );
@@ -134,6 +135,26 @@ impl Cluster {
             let seen = [self.served_by(Net::Outer)?, self.served_by(Net::Inner)?];
             Ok(if seen.iter().all(|seen| seen == nodes) { Ok(()) } else { Err(format!("{seen:?}")) })
         })
+    }
+}
+
+/// How a router notices that a node is gone which closes no connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Liveness {
+    /// After minutes, by BGP's hold time.
+    Bgp,
+    /// By BFD, as `docs/how-to/routed.md` has it: after 150 ms, which a host without a processor may
+    /// miss too.
+    Bfd,
+}
+
+impl Liveness {
+    /// The protocol, and the word in each session of BGP.
+    fn config(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Bgp => ("", ""),
+            Self::Bfd => ("protocol bfd { interface \"*\" { interval 50 ms; multiplier 3; }; }", "bfd on;"),
+        }
     }
 }
 
@@ -163,12 +184,14 @@ fn network(net: Net) -> IpAddr {
 }
 
 /// What `docs/how-to/routed.md` tells operators to write.
-fn node_config(number: u8) -> String {
+fn node_config(number: u8, liveness: Liveness) -> String {
+    let (bfd, of_session) = liveness.config();
     let mut text = format!(
         "log stderr all;
          router id 10.99.0.{number};
          protocol device {{ scan time 1; }}
-         protocol kernel {{ kernel table {ANNOUNCED}; learn; scan time 1; ipv4 {{ import all; export none; }}; }}\n"
+         protocol kernel {{ kernel table {ANNOUNCED}; learn; scan time 1; ipv4 {{ import all; export none; }}; }}
+         {bfd}\n"
     );
     for net in ROUTED {
         let (name, interface) = (format!("{net:?}").to_lowercase(), net.interface());
@@ -176,7 +199,7 @@ fn node_config(number: u8) -> String {
         let shared = Cluster::shared(net, Family::V4).map(|shared| shared.to_string()).unwrap_or_default();
         let _ = writeln!(
             text,
-            "protocol bgp {name} {{ local {own} as {NODES}; neighbor {router} as {ROUTERS}; interface \"{interface}\";
+            "protocol bgp {name} {{ local {own} as {NODES}; neighbor {router} as {ROUTERS}; interface \"{interface}\"; {of_session}
              connect retry time 1; connect delay time 1; error wait time 1, 2;
              ipv4 {{ import none; next hop self; export where net = {shared}/32; }}; }}"
         );

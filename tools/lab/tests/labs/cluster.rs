@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
-use testudo_lab::cluster::routed::ANNOUNCED;
+use testudo_lab::cluster::routed::{ANNOUNCED, Liveness};
 use testudo_lab::cluster::{Cluster, Cut, Ingress, Net, Options};
 use testudo_lab::corosync::{Corosync, Ring, Timers};
 use testudo_lab::ping::Ping;
@@ -62,7 +62,7 @@ fn routers_send_to_the_nodes_that_tell_them_of_the_shared_addresses() {
     let lab = Lab::large("routed", 2).unwrap();
     let options = Options { ingress: Ingress::Routed, ..Options::default() };
     let t = Cluster::build(&lab, &options).unwrap();
-    let _routing = t.start_routing().unwrap();
+    let _routing = t.start_routing(Liveness::Bgp).unwrap();
     let shared = [Net::Outer, Net::Inner].map(|net| Cluster::shared(net, Family::V4).unwrap());
     // In place of testudod's TUN.
     for node in &t.nodes {

@@ -3,6 +3,9 @@
 use super::LIMIT;
 use std::time::{Duration, Instant};
 use testudo_lab::bed::{Bed, BedOptions, Failure};
+use testudo_lab::cluster::routed::{ANNOUNCED, Liveness};
+use testudo_lab::cluster::{Cluster, Ingress, Net, Options};
+use testudo_lab::topology::Family;
 use testudo_lab::{Lab, wait_until};
 
 const WITHDRAW: Duration = Duration::from_millis(2000);
@@ -67,4 +70,25 @@ fn a_node_is_announced_while_it_serves_and_withdrawn_before_it_gives_shards_away
     bed.await_members(&[1, 2]).unwrap();
     bed.mend(3, Failure::Testudod).unwrap();
     await_announced(&bed, 3, true);
+}
+
+/// The routing daemon of a node stands still, as if its host did, and closes no connection. BGP's
+/// own timer takes four minutes.
+#[test]
+fn routers_notice_a_silent_node_by_bfd() {
+    let lab = Lab::new("announced-bfd").unwrap();
+    let options = Options { peers: 0, ingress: Ingress::Routed, ..Options::default() };
+    let cluster = Cluster::build(&lab, &options).unwrap();
+    for node in &cluster.nodes {
+        for net in [Net::Outer, Net::Inner] {
+            let shared = Cluster::shared(net, Family::V4).unwrap();
+            node.ip(&format!("route add {shared}/32 dev lo table {ANNOUNCED} proto 84")).unwrap();
+        }
+    }
+    let mut routing = cluster.start_routing(Liveness::Bfd).unwrap();
+    cluster.await_served_by(&[1, 2, 3]).unwrap();
+    routing.nodes[1].pause().unwrap();
+    cluster.await_served_by(&[1, 3]).unwrap();
+    routing.nodes[1].resume().unwrap();
+    cluster.await_served_by(&[1, 2, 3]).unwrap();
 }

@@ -25,7 +25,8 @@ fn a_node_that_has_missed_views_does_not_go_on_beside_a_bare_corosync() {
     })
     .unwrap();
     assert!(bed.corosyncs[0].is_quorate().unwrap());
-    assert_eq!(bed.node(1).cluster().unwrap()["view"]["quorate"], false);
+    let shown = bed.node(1).cluster().unwrap();
+    assert_eq!((&shown["view"]["quorate"], &shown["phase"]), (&true.into(), &"exchange".into()), "{shown}");
 
     bed.cluster.heal().unwrap();
     bed.await_members(&[1, 3]).unwrap();
