@@ -11,6 +11,20 @@ pub struct Shard(pub u8);
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Spi(pub u32);
 
+/// Relay SAs of a node differ in what they encrypt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RelayKind {
+    /// The whole packet: any packet may go by it.
+    Whole,
+    /// The beginning of the packet only: for ESP and AH, whose own SA protects the rest.
+    Head,
+}
+
+impl RelayKind {
+    /// Both kinds.
+    pub const ALL: [Self; 2] = [Self::Whole, Self::Head];
+}
+
 impl Shard {
     /// The SPIs of a shard's Child SAs: the shard's number is their first octet.
     pub fn spis(self) -> RangeInclusive<Spi> {
@@ -25,7 +39,10 @@ impl Spi {
 
     /// The SPIs of relay SAs, by which nodes of a cluster pass packets on to each other. They lie
     /// in slot 0 of shard 0, which no Child SA gets.
-    pub const RELAY: RangeInclusive<Self> = Self(256)..=Self(511);
+    pub const RELAY: RangeInclusive<Self> = Self(256)..=Self(767);
+    /// SPIs of relay SAs of one kind. Those of [`RelayKind::Head`] follow those of
+    /// [`RelayKind::Whole`].
+    pub const RELAY_SPIS: u32 = 256;
     /// Generations of relay SAs whose SPIs differ.
     const RELAY_GENERATIONS: u64 = 8;
 
@@ -38,11 +55,23 @@ impl Spi {
         Some(Self(u32::from(shard.0) << 24 | u32::from(slot) << 10 | u32::from(tag)))
     }
 
-    /// The SPI of the relay SAs by which this node sends in a view. The SAs of the views shortly
-    /// before have others. `None` if there is no such node.
-    pub fn of_relay(generation: u64, sender: u8) -> Option<Self> {
+    /// The SPI of the relay SAs of a kind by which this node sends in a view. The SAs of the views
+    /// shortly before have others. `None` if there is no such node.
+    pub fn of_relay(kind: RelayKind, generation: u64, sender: u8) -> Option<Self> {
+        let first = Self::RELAY.start().0 + kind as u32 * Self::RELAY_SPIS;
         let row = (generation % Self::RELAY_GENERATIONS) as u32;
-        (sender <= SenderId::LAST_NODE).then(|| Self(Self::RELAY.start().0 + row * 32 + u32::from(sender)))
+        (sender <= SenderId::LAST_NODE).then(|| Self(first + row * 32 + u32::from(sender)))
+    }
+
+    /// The kind of the relay SAs with this SPI. `None` if it is no SPI of relay SAs.
+    #[inline]
+    pub fn relay_kind(self) -> Option<RelayKind> {
+        let place = self.0.wrapping_sub(Self::RELAY.start().0);
+        match place / Self::RELAY_SPIS {
+            0 => Some(RelayKind::Whole),
+            1 => Some(RelayKind::Head),
+            _ => None,
+        }
     }
 
     /// The shard whose owner receives this SPI's packets.
@@ -107,6 +136,9 @@ impl SenderId {
 mod tests {
     use super::*;
 
+    /// Both kinds, and their first SPIs.
+    const KINDS: [(RelayKind, u32); 2] = [(RelayKind::Whole, 256), (RelayKind::Head, 512)];
+
     #[test]
     fn incarnations_end_before_the_next_node_begins() {
         let node = 3 << 11;
@@ -129,15 +161,29 @@ mod tests {
     #[test]
     fn relay_sas_of_eight_views_have_different_spis() {
         let spis = |first: u64| (first..first + 8).flat_map(|view| (0..32).map(move |node| (view, node)));
-        for first in [0, 5, u64::MAX - 9] {
+        for (first, (kind, lowest)) in [0, 5, u64::MAX - 9].into_iter().zip(KINDS.into_iter().cycle()) {
             let all: std::collections::BTreeSet<_> =
-                spis(first).filter_map(|(view, node)| Spi::of_relay(view, node)).collect();
-            assert_eq!((all.first(), all.last(), all.len()), (Some(&Spi(256)), Some(&Spi(511)), 256));
-            assert!(all.iter().all(|spi| Spi::RELAY.contains(spi)));
+                spis(first).filter_map(|(view, node)| Spi::of_relay(kind, view, node)).collect();
+            let highest = Spi(lowest + 255);
+            assert_eq!((all.first(), all.last(), all.len()), (Some(&Spi(lowest)), Some(&highest), 256));
+            assert!(all.iter().all(|spi| Spi::RELAY.contains(spi) && spi.relay_kind() == Some(kind)));
         }
-        assert_eq!((Spi::of_relay(9, 3), Spi::of_relay(9, 32)), (Some(Spi(256 + 32 + 3)), None));
-        assert_eq!(Spi::of_relay(9, 3), Spi::of_relay(1, 3));
-        assert!(Spi::of_relay(u64::MAX, 31).is_some_and(|spi| spi.0 < 512));
+        for (kind, lowest) in KINDS {
+            let of = |view, node| Spi::of_relay(kind, view, node);
+            assert_eq!((of(9, 3), of(9, 32)), (Some(Spi(lowest + 32 + 3)), None));
+            assert_eq!(of(9, 3), of(1, 3));
+            assert_eq!(of(u64::MAX, 31), Some(Spi(lowest + 255)));
+        }
+    }
+
+    #[test]
+    fn spis_of_relay_sas_show_their_kind_and_no_others_do() {
+        for spi in [0, 255, 768, 1 << 10, u32::MAX] {
+            assert_eq!(Spi(spi).relay_kind(), None, "{spi}");
+            assert!(!Spi::RELAY.contains(&Spi(spi)));
+        }
+        assert_eq!([256, 511].map(|spi| Spi(spi).relay_kind()), [Some(RelayKind::Whole); 2]);
+        assert_eq!([512, 767].map(|spi| Spi(spi).relay_kind()), [Some(RelayKind::Head); 2]);
     }
 
     #[test]

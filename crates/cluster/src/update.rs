@@ -31,8 +31,9 @@ use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 /// more in the states of IKE SAs: see [`states`]. 19 brought [`Op::LineRate`]. 20 again has more in
 /// the states of IKE SAs. 21 brought [`Effect::Replace`]. 22 brought Child SAs that are spread over
 /// the nodes, 23 [`Ranking::Balanced`] and other lanes. 24 brought [`Op::EngineNodes`].
+/// 25 has no new operation: nodes of that version relay ESP and AH by SAs of their own.
 pub(crate) const OLDEST: u8 = 15;
-pub(crate) const NEWEST: u8 = 24;
+pub(crate) const NEWEST: u8 = 25;
 /// The version that brought [`Op::Configure`] and all operations after it, and RFC 6311 in the
 /// states of IKE SAs.
 pub(crate) const CONTROL_PLANE: u8 = 16;
@@ -55,6 +56,9 @@ pub(crate) const SPREADING: u8 = 23;
 
 /// The version that brought changes of the roster, and [`Op::EngineNodes`].
 pub(crate) const ROSTERS: u8 = 24;
+
+/// The version that brought relay SAs of the kind `Head`.
+pub(crate) const RELAYED_HEADS: u8 = 25;
 
 /// How nodes of this version rank for a shard.
 pub(crate) fn ranking(version: u8) -> Ranking {

@@ -70,7 +70,7 @@ use origin::{Context, KeptPacket, Source};
 use pool::PoolSlot;
 use std::sync::Arc;
 use testudo_base::shard::ShardSet;
-use testudo_ipsec::dataplane::{Command, Garbage, Item, Verdict};
+use testudo_ipsec::dataplane::{Command, Garbage, Ingress, Item, Verdict};
 use testudo_ipsec::spd::PolicyId;
 
 /// Bound on the ports of a worker. A port here is one queue of an interface; its place among the
@@ -119,6 +119,7 @@ struct Outcome {
     start: u16,
     len: u16,
     verdict: Verdict,
+    ingress: Ingress,
     inside: Option<PolicyId>,
 }
 
@@ -127,7 +128,17 @@ impl Outcome {
     fn of(item: &Item<'_>) -> Self {
         // A frame has at most 16384 octets, so that both numbers fit.
         let (start, len) = (item.buf.start() as u16, item.buf.len() as u16);
-        Self { start, len, verdict: item.verdict, inside: item.inside }
+        Self { start, len, verdict: item.verdict, ingress: item.ingress, inside: item.inside }
+    }
+
+    /// The source of the packet, if this was that of its frame: the pipeline may have found out that
+    /// another node has relayed it.
+    #[inline]
+    fn source(&self, of_frame: Source) -> Source {
+        match self.ingress {
+            ingress @ Ingress::Relayed => of_frame.relayed(ingress).unwrap_or(of_frame),
+            _ => of_frame,
+        }
     }
 
     /// True if the packet in the frame was not encrypted: that puts headers before it.
@@ -411,7 +422,8 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
             let clear = outcome.is_clear(&frame);
             let fits = frame.set_extent(outcome.start.into(), outcome.len.into());
             debug_assert!(fits, "the pipeline works inside the frame");
-            let context = Context { source, direction, clear, inside: outcome.inside };
+            let context =
+                Context { source: outcome.source(source), direction, clear, inside: outcome.inside };
             self.delivery.deliver(frame, outcome.verdict, context, &self.pipeline);
         }
     }

@@ -6,6 +6,7 @@ use crate::hkdf::Hkdf;
 use crate::node::NodeId;
 use aws_lc_rs::aead::{AES_256_GCM, LessSafeKey, UnboundKey};
 use aws_lc_rs::hmac;
+use testudo_base::spi::RelayKind;
 use zeroize::Zeroizing;
 
 /// Octets of each member's part of the group key, and of the salt of its STATUS.
@@ -47,9 +48,14 @@ pub(super) fn group(key: &ClusterKey, ring: RingId, randoms: &[(NodeId, [u8; RAN
     aead(&view(key, ring, randoms).expand(b"testudo cluster group 1"))
 }
 
-/// The key and the salt of the packets that one member of the view relays to another.
-pub(super) fn relay(view: &Hkdf, from: NodeId, to: NodeId) -> Zeroizing<[u8; RELAY_LEN]> {
-    view.expand(&[b"testudo cluster relay 1".as_slice(), &[from.get(), to.get()]].concat())
+/// The key and the salt of the packets that one member of the view relays to another by SAs of this
+/// kind.
+pub(super) fn relay(view: &Hkdf, kind: RelayKind, from: NodeId, to: NodeId) -> Zeroizing<[u8; RELAY_LEN]> {
+    let purpose = match kind {
+        RelayKind::Whole => b"testudo cluster relay 1".as_slice(),
+        RelayKind::Head => b"testudo cluster relay head 1",
+    };
+    view.expand(&[purpose, &[from.get(), to.get()]].concat())
 }
 
 /// The key that authenticates datagrams.

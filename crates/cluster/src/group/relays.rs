@@ -12,7 +12,8 @@
 //!   the packets of the other view, and drops them.
 //! - **A process that has restarted never has a key of its former life.** It has keys only after an
 //!   exchange in which a STATUS of this life counted for it ([`of_view`] checks that).
-//! - **Each key has one sender.** The names of sender and receiver go into it.
+//! - **Each key has one sender, one receiver and one kind of SA.** They go into it: what was sealed
+//!   as the head of a packet is never accepted as a whole packet, nor the other way round.
 //! - **A machine that was set back to an earlier state** may have the key of a view that it has
 //!   sent in since. Like every other packet, a relayed packet leaves only in the generation of the
 //!   machine in which the fence was opened, and [`super::Group::rolled_back`] ends in another view.
@@ -21,10 +22,12 @@ use super::core::Core;
 use super::keys::{self, RELAY_LEN};
 use super::views::exchange::Outcome;
 use crate::node::NodeId;
-use testudo_base::spi::Spi;
+use crate::update::RELAYED_HEADS;
+use testudo_base::spi::{RelayKind, Spi};
 use zeroize::Zeroizing;
 
-/// What protects the packets that this node and another member relay to each other.
+/// What protects the packets that this node and another member relay to each other by SAs of one
+/// kind, which the SPIs show.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RelayKeys {
     /// The other member.
@@ -50,7 +53,7 @@ impl std::fmt::Debug for RelayKeys {
     }
 }
 
-/// The keys of this node in a view that begins, for each other member. None if the members have
+/// The keys of this node in a view that begins, for each other member and kind of SA. None if the members have
 /// taken a STATUS of a former life of this node for its own.
 pub(super) fn of_view(core: &Core, outcome: &Outcome) -> Vec<RelayKeys> {
     let this = core.node();
@@ -59,15 +62,18 @@ pub(super) fn of_view(core: &Core, outcome: &Outcome) -> Vec<RelayKeys> {
     }
     let secret = keys::view(&core.config.key, outcome.view.ring, &outcome.randoms);
     let others = outcome.view.members.iter().copied().filter(|node| *node != this);
-    let spi = |sender: NodeId| Spi::of_relay(outcome.epoch, sender.get());
-    let keys = |node| {
+    // A member of an older version would not know the packets.
+    let is_known = |kind: &RelayKind| *kind == RelayKind::Whole || outcome.version() >= RELAYED_HEADS;
+    let kinds: Vec<RelayKind> = RelayKind::ALL.into_iter().filter(is_known).collect();
+    let keys = |node, kind| {
+        let spi = |sender: NodeId| Spi::of_relay(kind, outcome.epoch, sender.get());
         Some(RelayKeys {
             node,
             spi_in: spi(node)?,
             spi_out: spi(this)?,
-            key_in: keys::relay(&secret, node, this),
-            key_out: keys::relay(&secret, this, node),
+            key_in: keys::relay(&secret, kind, node, this),
+            key_out: keys::relay(&secret, kind, this, node),
         })
     };
-    others.filter_map(keys).collect()
+    others.flat_map(|node| kinds.iter().filter_map(move |kind| keys(node, *kind))).collect()
 }

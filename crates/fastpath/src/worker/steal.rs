@@ -270,6 +270,7 @@ pub(super) fn work<P: Port, H: HostPort, D: Pipeline>(
             Direction::Clear => clear.next(),
         };
         let Some(outcome) = outcome else { continue };
+        context.source = outcome.source(context.source);
         context.clear = outcome.is_clear(frame);
         context.inside = outcome.inside;
         *verdict = outcome.verdict;

@@ -13,7 +13,8 @@ use testudo_ipsec::dataplane::{Command, Relay, RelayParams};
 use testudo_ipsec::sa::{InboundSa, KeyMaterial, OutboundSa};
 use zeroize::Zeroizing;
 
-/// Another node of the view, and the keys between it and this one.
+/// Another node of the view, and the keys of the relay SAs of one kind between it and this one. The
+/// SPIs show the kind.
 pub(crate) struct RelayPeer {
     pub(crate) node: NodeId,
     /// This node's address on the cluster network.
@@ -39,7 +40,7 @@ pub(super) struct Relays {
     former: Vec<RelaySas>,
 }
 
-/// Both SAs with another node.
+/// Both SAs of one kind with another node.
 struct RelaySas {
     peer: RelayPeer,
     inbound: Arc<InboundSa>,
@@ -144,12 +145,13 @@ impl DataPath {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use testudo_base::spi::RelayKind;
 
     const MTU: u16 = 1500;
 
     /// Node 2 as node 1 sees it in a view.
     fn peer(view: u64) -> RelayPeer {
-        let spi = |sender| Spi::of_relay(view, sender).unwrap();
+        let spi = |sender| Spi::of_relay(RelayKind::Whole, view, sender).unwrap();
         let key = |sender| Zeroizing::new([view as u8 * 2 + sender; RelayParams::KEY_LEN]);
         RelayPeer {
             node: NodeId::new(2).unwrap(),

@@ -6,6 +6,7 @@ mod ah;
 mod bundle;
 mod ccm;
 mod foresight;
+mod heads;
 mod lanes;
 mod others;
 mod receive;
@@ -14,6 +15,7 @@ mod separate;
 
 use super::burst::{BURST, Item, Verdict};
 use super::counters::DirectionCounters;
+use super::outbound::Foreign;
 use super::reply::Replier;
 use super::shards::is_carried;
 use super::turn::Turn;
@@ -23,6 +25,7 @@ use crate::drops::DropReason;
 use crate::sa::{Encapsulation, InboundSa, SaKey};
 use crate::sad::Sad;
 use arrayvec::ArrayVec;
+use heads::Uncoverer;
 use receive::Receiver;
 use relay::Neighbours;
 use testudo_base::shard::ShardSet;
@@ -97,7 +100,14 @@ impl Dataplane {
         counters.inbound.received_bytes.add(bytes as u64);
 
         let mut any_ah = false;
-        let arrived = sort(burst, &self.local, self.udp_port, &mut any_ah, &counters.inbound);
+        let mut arrived = sort(burst, &self.local, self.udp_port, &mut any_ah, &counters.inbound);
+        if let Some(relay) = self.relay.as_deref()
+            && arrived.iter().any(|(_, arrived)| heads::is_by_head(arrived))
+        {
+            let uncoverer =
+                Uncoverer { relay, local: &self.local, udp_port: self.udp_port, counters: &counters.inbound };
+            any_ah |= uncoverer.uncover(burst, &mut arrived);
+        }
         self.pass(burst, &arrived, Pass { any_ah, is_inside: false, within: None }, turn);
     }
 
@@ -253,12 +263,12 @@ fn next_of_train(packet: &[u8], like: &Likeness, before: &FoundEsp) -> Option<Fo
 
 /// Finds the SA of each packet that is carried here, and checks its replay window. The packets of a
 /// spread SA are carried by their lanes.
-fn admit<'s>(
+fn admit<'s, 'a: 's>(
     burst: &mut [Item<'_>],
-    arrived: &'s [(u8, FoundEsp)],
+    arrived: &'a [(u8, FoundEsp)],
     sad: &'s Sad,
     shards: &ShardSet,
-    neighbours: &mut Neighbours<'s, '_>,
+    neighbours: &mut Neighbours<'s, 'a, '_>,
 ) -> Burst<InboundPlan<'s>> {
     fetch(arrived, sad);
     let mut plans = Burst::new();
@@ -292,7 +302,7 @@ fn admit<'s>(
         };
         let Some(item) = burst.get_mut(usize::from(*at)) else { continue };
         match checked.map(|(sa, checked)| (sa, checked.and_then(|number| sa.check_lane(shard, number)))) {
-            _ if !here => neighbours.leave(item, *at, shard),
+            _ if !here => neighbours.leave(item, Foreign { at: *at, shard, arrived }),
             Some((sa, Ok(sequence))) => {
                 plans.push(InboundPlan { sa, arrived, sequence, at: *at, verdict: Ok(()), is_newest: false });
             }

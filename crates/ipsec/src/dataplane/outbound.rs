@@ -25,6 +25,7 @@ use crate::spd::{Action, Decision, Spd};
 use arrayvec::ArrayVec;
 use number::{Low, number, refuse_unnumbered};
 use plan::Planner;
+pub(super) use relay::Foreign;
 use seal::{finish, seal, want_keys};
 use testudo_wire::icmp::Sources;
 use train::{fetch, look_up, parse};

@@ -6,6 +6,16 @@
 //! carrier treats it as if it had come there. A packet is relayed once: the carrier drops what is
 //! not its own.
 //!
+//! There are two kinds ([`RelayKind`]). One encrypts the whole packet. The other encrypts its first
+//! [`HEAD_LEN`] octets only, and carries nothing but ESP and AH: the SA that such a packet belongs
+//! to protects the rest, and the carrier opens that SA next. Its packets have no trailer:
+//!
+//! ```text
+//! IP | SPI, sequence number | IV | first 64 octets, encrypted | the rest, as it came | ICV
+//! ```
+//!
+//! The ICV covers the header of ESP and the first 64 octets.
+//!
 //! Sequence numbers begin at 1 with the fresh key of each SA, and with ESN they do not end. IVs come
 //! from the worker's counter under the node's sender ID, as for all SAs. They differ under each key
 //! however long the SA lives, so it needs no limit. A node without a sender ID relays nothing.
@@ -24,14 +34,18 @@ use crate::spd::PolicyId;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use testudo_base::shard::SHARDS;
-use testudo_base::spi::{SenderId, Shard, Spi};
+use testudo_base::spi::{RelayKind, SenderId, Shard, Spi};
 use testudo_crypto::Library;
 use testudo_wire::ip::Protocol;
 
+const KINDS: usize = RelayKind::ALL.len();
 /// Numbers of nodes, and 0.
 const NODES: usize = SenderId::LAST_NODE as usize + 1;
-/// SPIs of relay SAs.
-const SPIS: usize = (Spi::RELAY.end().0 - Spi::RELAY.start().0) as usize + 1;
+/// SPIs of relay SAs of one kind.
+const SPIS: usize = Spi::RELAY_SPIS as usize;
+/// Octets of a packet that a relay SA of the kind [`RelayKind::Head`] encrypts: IPv6 and UDP, and
+/// SPI, sequence number and IV of ESP.
+pub(super) const HEAD_LEN: usize = 64;
 /// The policy of relay SAs: there is no such number, so no table has a place for it.
 const NO_POLICY: PolicyId = PolicyId(u32::MAX);
 /// Next header of a relayed packet that was reassembled from fragments. Two nodes of one cluster
@@ -46,13 +60,14 @@ const HOST: Protocol = Protocol(254);
 pub struct Relay {
     /// Number of the node that carries each shard.
     carriers: [Option<u8>; SHARDS],
-    /// SAs to the other nodes, by node.
-    outbound: [Option<Arc<OutboundSa>>; NODES],
-    /// SAs from the other nodes, by SPI. Those of former views are still accepted for a while.
-    inbound: [Option<Arc<InboundSa>>; SPIS],
+    /// SAs to the other nodes, by kind and node.
+    outbound: [[Option<Arc<OutboundSa>>; NODES]; KINDS],
+    /// SAs from the other nodes, by kind and SPI. Those of former views are still accepted for a
+    /// while.
+    inbound: [[Option<Arc<InboundSa>>; SPIS]; KINDS],
 }
 
-/// Both relay SAs between this node and another.
+/// Both relay SAs of one kind between this node and another. The SPIs show the kind.
 #[derive(Clone, Debug)]
 pub struct RelayParams {
     /// This node's address on the cluster network.
@@ -117,7 +132,11 @@ fn everything() -> Vec<TrafficSelector> {
 
 impl Default for Relay {
     fn default() -> Self {
-        Self { carriers: [None; SHARDS], outbound: [const { None }; NODES], inbound: [const { None }; SPIS] }
+        Self {
+            carriers: [None; SHARDS],
+            outbound: [const { [const { None }; NODES] }; KINDS],
+            inbound: [const { [const { None }; SPIS] }; KINDS],
+        }
     }
 }
 
@@ -127,38 +146,44 @@ impl Relay {
         self.carriers = carriers;
     }
 
-    /// Relays by this SA to the node with this number. Returns false if there is no such number.
+    /// Relays by this SA to the node with this number. Returns false if there is no such number, or
+    /// the SPI is not one of relay SAs.
     #[must_use]
     pub fn send_by(&mut self, node: u8, sa: Arc<OutboundSa>) -> bool {
-        self.outbound.get_mut(usize::from(node)).map(|place| *place = Some(sa)).is_some()
+        let nodes = sa.spi().relay_kind().and_then(|kind| self.outbound.get_mut(kind as usize));
+        let place = nodes.and_then(|nodes| nodes.get_mut(usize::from(node)));
+        place.map(|place| *place = Some(sa)).is_some()
     }
 
     /// Accepts packets of this SA. Returns false if its SPI is not one of relay SAs.
     #[must_use]
     pub fn accept(&mut self, sa: Arc<InboundSa>) -> bool {
-        let place = index(sa.spi()).and_then(|at| self.inbound.get_mut(at));
+        let spis = sa.spi().relay_kind().and_then(|kind| self.inbound.get_mut(kind as usize));
+        let place = spis.and_then(|spis| spis.get_mut(index(sa.spi())));
         place.map(|place| *place = Some(sa)).is_some()
     }
 
     /// The SPIs of the SAs whose packets are accepted.
     pub fn spis(&self) -> impl Iterator<Item = Spi> {
-        self.inbound.iter().flatten().map(|sa| sa.spi())
+        self.inbound.iter().flatten().flatten().map(|sa| sa.spi())
     }
 
-    /// The SA to the node that carries the shard.
-    pub(super) fn way(&self, shard: Shard) -> Option<&OutboundSa> {
+    /// The SA of a kind to the node that carries the shard.
+    pub(super) fn way(&self, shard: Shard, kind: RelayKind) -> Option<&OutboundSa> {
         let node = (*self.carriers.get(usize::from(shard.0))?)?;
-        self.outbound.get(usize::from(node))?.as_deref()
+        self.outbound.get(kind as usize)?.get(usize::from(node))?.as_deref()
     }
 
-    /// The inbound SA with this SPI.
-    pub(super) fn inbound(&self, spi: Spi) -> Option<&InboundSa> {
-        self.inbound.get(index(spi)?)?.as_deref()
+    /// The inbound SA of a kind with this SPI.
+    pub(super) fn inbound(&self, spi: Spi, kind: RelayKind) -> Option<&InboundSa> {
+        let is_of_kind = spi.relay_kind() == Some(kind);
+        self.inbound.get(kind as usize)?.get(index(spi))?.as_deref().filter(|_| is_of_kind)
     }
 }
 
-fn index(spi: Spi) -> Option<usize> {
-    Spi::RELAY.contains(&spi).then(|| (spi.0 - Spi::RELAY.start().0) as usize)
+/// The place of a relay SA among those of its kind.
+fn index(spi: Spi) -> usize {
+    (spi.0 % Spi::RELAY_SPIS) as usize
 }
 
 impl InboundSa {

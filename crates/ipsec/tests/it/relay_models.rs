@@ -4,7 +4,7 @@
 use crate::cluster::verdicts;
 use crate::harness::{SPI_A, Tunnel, Way, run};
 use crate::packets::{v4_with, v6_with};
-use crate::relay::{Found, PEER, Setting, TRAP_HOME, destination};
+use crate::relay_nodes::{Found, PEER, Setting, TRAP_HOME, destination};
 use proptest::prelude::*;
 use std::net::IpAddr;
 use testudo_base::shard::ShardSet;
@@ -16,9 +16,13 @@ use testudo_wire::ip::Protocol;
 type Burst<T> = (usize, Vec<T>);
 
 fn settings() -> impl Strategy<Value = Setting> {
-    (0usize..8, any::<bool>(), prop::sample::select(vec![0, 1280, 1500])).prop_map(
-        |(bits, net_v6, net_mtu)| Setting { tunnel: Tunnel::all().nth(bits).unwrap(), net_v6, net_mtu },
-    )
+    let mtus = prop::sample::select(vec![0, 1280, 1500]);
+    (0usize..8, any::<bool>(), mtus, any::<bool>()).prop_map(|(bits, net_v6, net_mtu, older)| Setting {
+        tunnel: Tunnel::all().nth(bits).unwrap(),
+        net_v6,
+        net_mtu,
+        older,
+    })
 }
 
 /// Clear packets of every fate, around the MTU among them.

@@ -2,6 +2,8 @@
 
 use super::net::{Net, id};
 use crate::group::{Group, Ingress, RelayKeys};
+use crate::update::RELAYED_HEADS;
+use testudo_base::spi::RelayKind;
 
 fn running(count: u8) -> Net {
     let mut net = Net::tuned(count, |config| config.ingress = Ingress::Routed);
@@ -11,9 +13,10 @@ fn running(count: u8) -> Net {
     net
 }
 
-fn keys(net: &Net, node: u8, of: u8) -> &RelayKeys {
+fn keys(net: &Net, kind: RelayKind, node: u8, of: u8) -> Option<&RelayKeys> {
     let last = net.nodes[&node].relay_keys.last().unwrap();
-    last.iter().find(|keys| keys.node == id(of)).unwrap()
+    let is_of = |keys: &&RelayKeys| keys.node == id(of) && keys.spi_out.relay_kind() == Some(kind);
+    last.iter().find(is_of)
 }
 
 /// Every key with which a node has sent in any view.
@@ -24,13 +27,35 @@ fn sent_with(net: &Net, node: u8) -> impl Iterator<Item = &[u8]> {
 #[test]
 fn what_one_member_sends_with_the_other_expects() {
     let net = running(3);
-    for (from, to) in [(1, 2), (2, 1), (1, 3), (3, 1), (2, 3), (3, 2)] {
-        let (sender, receiver) = (keys(&net, from, to), keys(&net, to, from));
-        assert_eq!((sender.spi_out, &sender.key_out), (receiver.spi_in, &receiver.key_in));
-        assert_ne!(sender.key_in, sender.key_out, "each key has one sender");
+    for kind in RelayKind::ALL {
+        let keys = |node, of| keys(&net, kind, node, of).unwrap();
+        for (from, to) in [(1, 2), (2, 1), (1, 3), (3, 1), (2, 3), (3, 2)] {
+            let (sender, receiver) = (keys(from, to), keys(to, from));
+            assert_eq!((sender.spi_out, &sender.key_out), (receiver.spi_in, &receiver.key_in));
+            assert_ne!(sender.key_in, sender.key_out, "each key has one sender");
+        }
+        assert_ne!(keys(1, 2).key_out, keys(1, 3).key_out, "and one receiver");
+        assert!(!format!("{:?}", keys(1, 2)).contains("key"), "no key in a log");
     }
-    assert_ne!(keys(&net, 1, 2).key_out, keys(&net, 1, 3).key_out, "and one receiver");
-    assert!(!format!("{:?}", keys(&net, 1, 2)).contains("key"), "no key in a log");
+    let [whole, head] = RelayKind::ALL.map(|kind| keys(&net, kind, 1, 2).unwrap());
+    assert_ne!(whole.key_out, head.key_out, "and one kind");
+}
+
+/// A member of the version before could not read them.
+#[test]
+fn beside_an_older_member_no_heads_are_relayed() {
+    let mut net = running(3);
+    net.tune = |config| (config.ingress, config.speaks) = (Ingress::Routed, RELAYED_HEADS - 1);
+    net.restart(3);
+    net.view(&[1, 2, 3], true);
+    net.settle();
+    let known = |net: &Net| RelayKind::ALL.map(|kind| keys(net, kind, 1, 2).is_some());
+    assert_eq!(known(&net), [true, false]);
+    net.tune = |config| config.ingress = Ingress::Routed;
+    net.restart(3);
+    net.view(&[1, 2, 3], true);
+    net.settle();
+    assert_eq!(known(&net), [true, true]);
 }
 
 /// Numbers begin from 1 under each key.
@@ -49,7 +74,7 @@ fn no_view_has_a_key_of_another() {
     net.view(&[1, 2, 3], true);
     net.settle();
     before.extend(sent_with(&net, 2).map(<[u8]>::to_vec));
-    assert_eq!(before.len(), 2 + 2 + 1 + 2);
+    assert_eq!(before.len(), (2 + 2 + 1 + 2) * RelayKind::ALL.len());
     let count = before.len();
     before.sort_unstable();
     before.dedup();

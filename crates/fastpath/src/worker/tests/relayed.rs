@@ -87,6 +87,25 @@ fn a_relayed_packet_stays_one_while_it_waits_for_its_shard() {
     check_and_close(worker);
 }
 
+/// The pipeline itself takes the outer packet off.
+#[test]
+fn a_packet_that_the_pipeline_takes_out_of_a_relay_sa_waits_as_a_relayed_one() {
+    let mut worker = worker(full_fib());
+    worker.pipeline_mut().inbound = Some(|item| {
+        assert_eq!(item.ingress, Ingress::Port);
+        item.ingress = Ingress::Relayed;
+        Verdict::Held
+    });
+    arrive(&mut worker, WAN, &ipv4(PEER, CLIENT, 600, true), Class::Esp);
+    worker.turn(1);
+    assert_eq!(worker.counters().totals().held, 1);
+    worker.pipeline_mut().inbound = Some(inbound);
+    tell(&mut worker, Command::SetShards(ShardSet::ALL));
+    worker.turn(2);
+    assert_eq!(sent(&mut worker, LAN).len(), 1);
+    check_and_close(worker);
+}
+
 /// The other node may be in the next view already.
 #[test]
 fn a_packet_waits_for_its_relay_sa() {

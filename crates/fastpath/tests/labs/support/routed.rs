@@ -9,7 +9,7 @@ use super::tunnel::{CLIENT, SERVER, dataplane, end_host, mac_of, params};
 use std::net::IpAddr;
 use std::sync::Arc;
 use testudo_base::shard::{SHARDS, ShardSet};
-use testudo_base::spi::Spi;
+use testudo_base::spi::{RelayKind, Spi};
 use testudo_crypto::Library;
 use testudo_fastpath::fib::{Fib, FibBuilder, NextHop, Out, PortIndex, Route};
 use testudo_fastpath::filter::{Class, STAMP_MAGIC};
@@ -121,20 +121,22 @@ fn cluster_node(number: u8) -> Dataplane {
     let mut plane = dataplane(&params());
     let other = FIRST + CARRIER - number;
     let address = |node: u8| IpAddr::from([10, 255, 0, node]);
-    let key = |sender: u8| KeyMaterial(vec![sender; RelayParams::KEY_LEN]);
-    let spi = |sender: u8| Spi::of_relay(7, sender).expect("a node");
-    let sas = RelayParams {
-        local: address(number),
-        remote: address(other),
-        spi_in: spi(other),
-        spi_out: spi(number),
-        key_in: key(other),
-        key_out: key(number),
-    };
-    let (inbound, outbound) = sas.build(1500, Library::detect()).expect("relay SAs");
     let mut relay = Relay::default();
     relay.set_carriers([Some(CARRIER); SHARDS]);
-    assert!(relay.accept(Arc::new(inbound)) && relay.send_by(other, Arc::new(outbound)));
+    for kind in RelayKind::ALL {
+        let key = |sender: u8| KeyMaterial(vec![sender | (kind as u8) << 4; RelayParams::KEY_LEN]);
+        let spi = |sender: u8| Spi::of_relay(kind, 7, sender).expect("a node");
+        let sas = RelayParams {
+            local: address(number),
+            remote: address(other),
+            spi_in: spi(other),
+            spi_out: spi(number),
+            key_in: key(other),
+            key_out: key(number),
+        };
+        let (inbound, outbound) = sas.build(1500, Library::detect()).expect("relay SAs");
+        assert!(relay.accept(Arc::new(inbound)) && relay.send_by(other, Arc::new(outbound)));
+    }
     let own: LocalAddrs = [params().local.ip(), address(number)].into_iter().collect();
     let shards = if number == CARRIER { ShardSet::ALL } else { ShardSet::EMPTY };
     for change in

@@ -4,6 +4,7 @@ use super::receive::{Receiver, settle, text_of};
 use super::{Burst, InboundPlan};
 use crate::dataplane::burst::{Item, Verdict};
 use crate::dataplane::counters::DirectionCounters;
+use crate::dataplane::outbound::Foreign;
 use crate::dataplane::relay::{self, Relay};
 use crate::dataplane::transit::Transit;
 use crate::demux::{self, FoundEsp, OuterKind};
@@ -11,31 +12,32 @@ use crate::drops::DropReason;
 use crate::inner::Inner;
 use crate::packet_selector::Direction;
 use crate::sa::InboundSa;
-use testudo_base::spi::{Shard, Spi};
+use testudo_base::spi::{RelayKind, Spi};
 
 /// An SA, and what its window says of a packet's number.
 pub(super) type Checked<'s> = (&'s InboundSa, Result<u64, DropReason>);
 
 /// What other nodes have to do with a burst.
-pub(super) struct Neighbours<'s, 'd> {
+pub(super) struct Neighbours<'s, 'a, 'd> {
     pub(super) transit: &'d Transit,
     /// Set if packets of other nodes are relayed.
     pub(super) relay: Option<&'s Relay>,
     pub(super) counters: &'d DirectionCounters,
     /// Packets to be relayed, and their shards.
-    pub(super) foreign: Burst<(u8, Shard)>,
-    /// True if some packets have come by relay SAs.
+    pub(super) foreign: Burst<Foreign<'a>>,
+    /// True if some packets have come by relay SAs that encrypt the whole packet.
     pub(super) any_relayed: bool,
 }
 
-impl<'s> Neighbours<'s, '_> {
+impl<'s, 'a> Neighbours<'s, 'a, '_> {
     /// Looks for an SPI that no Child SA has, and checks the number. Relay SAs belong to no shard; of
     /// all others `here` tells whether this node carries them.
     pub(super) fn look_up(&mut self, spi: Spi, number: u32, here: bool) -> (Option<Checked<'s>>, bool) {
         match self.relay {
             Some(relay) if Spi::RELAY.contains(&spi) => {
                 self.any_relayed = true;
-                (relay.inbound(spi).map(|sa| (sa, sa.window.check(number))), true)
+                let sa = relay.inbound(spi, RelayKind::Whole);
+                (sa.map(|sa| (sa, sa.window.check(number))), true)
             }
             _ => (None, here),
         }
@@ -44,12 +46,13 @@ impl<'s> Neighbours<'s, '_> {
     /// Has a packet that another node carries wait until its shard comes, relays it, or drops it
     /// because the other node has it too.
     #[inline(never)]
-    pub(super) fn leave(&mut self, item: &mut Item<'_>, at: u8, shard: Shard) {
+    pub(super) fn leave(&mut self, item: &mut Item<'_>, foreign: Foreign<'a>) {
+        let Foreign { shard, .. } = foreign;
         if self.transit.holds(shard) {
             self.counters.to_wait.add(1);
             item.verdict = Verdict::Held;
-        } else if self.relay.is_some() {
-            self.foreign.push((at, shard));
+        } else if self.relay.is_some() && !item.ingress.is_relayed() {
+            self.foreign.push(foreign);
         } else {
             item.refuse(DropReason::OtherNode, self.counters);
         }

@@ -5,15 +5,23 @@ use super::number::{Low, number, refuse_unnumbered};
 use super::plan::{self, OutboundPlan, Planner, Room};
 use super::seal::{finish, seal};
 use crate::dataplane::Dataplane;
-use crate::dataplane::burst::Item;
-use crate::dataplane::relay::{self, Relay};
+use crate::dataplane::burst::{Ingress, Item, Verdict};
+use crate::dataplane::relay::{self, HEAD_LEN, Relay};
 use crate::dataplane::shards::is_carried;
+use crate::demux::FoundEsp;
 use crate::drops::DropReason;
+use crate::esp::{Marks, tunnel};
 use crate::inner::Inner;
 use crate::packet_selector::Direction;
-use crate::sa::OutboundSa;
+use crate::sa::{OutboundSa, SaKey};
 use crate::spd::PolicyId;
-use testudo_base::spi::Shard;
+use testudo_base::spi::{RelayKind, Shard};
+use testudo_crypto::{Aad, SealJob, TAG_LEN, seal_burst};
+use testudo_wire::ip::Protocol;
+use testudo_wire::packet::PacketBuf;
+
+/// Octets from the header of ESP or AH on that show its SA and its number.
+const SHOWN: usize = 12;
 
 impl<'s> Planner<'s, '_> {
     /// Plans a packet that another node has to work on: it is relayed, or dropped because that node
@@ -46,6 +54,14 @@ impl<'s> Planner<'s, '_> {
     }
 }
 
+/// A packet to this gateway that another node carries.
+#[derive(Clone, Copy)]
+pub(in crate::dataplane) struct Foreign<'a> {
+    pub(in crate::dataplane) at: u8,
+    pub(in crate::dataplane) shard: Shard,
+    pub(in crate::dataplane) arrived: &'a FoundEsp,
+}
+
 /// Plans the packet as it is, inside the SA to the node that carries the shard. It is never too big:
 /// its SA may be fragmented outside.
 #[inline(never)]
@@ -59,7 +75,7 @@ fn plan<'s>(
     if item.ingress.is_relayed() {
         return Err(DropReason::OtherNode);
     }
-    let sa = relay.way(shard).ok_or(DropReason::OtherNode)?;
+    let sa = relay.way(shard, RelayKind::Whole).ok_or(DropReason::OtherNode)?;
     let room = Room::of(sa);
     let behind = sa.outer.sizes().behind(usize::from(inner.len));
     if item.buf.headroom() < room.prefix || item.buf.tailroom() < behind {
@@ -71,26 +87,63 @@ fn plan<'s>(
     Ok(OutboundPlan { next_header, ..plan::plan(sa, inner, at, fits, pieces) })
 }
 
+/// Plans ESP or AH as it came by a port, inside the SA to the carrier that encrypts its head. `None`
+/// if it must go whole: a node of the view does not know such SAs, the packet came in fragments,
+/// which no field of it would show, or its head does not show where it belongs.
+#[inline]
+fn plan_head<'s>(relay: &'s Relay, item: &Item<'_>, foreign: Foreign<'_>) -> Option<OutboundPlan<'s>> {
+    let Foreign { at, shard, arrived } = foreign;
+    let sa = relay.way(shard, RelayKind::Head)?;
+    let room = Room::of(sa);
+    let shows = usize::from(arrived.at) + SHOWN <= HEAD_LEN;
+    let has_room = item.buf.headroom() >= room.prefix && item.buf.tailroom() >= TAG_LEN;
+    if item.ingress != Ingress::Port || !shows || !has_room {
+        return None;
+    }
+    let len = item.buf.len();
+    let pieces = if sa.outer.is_ipv6() { room.pieces(sa, len + TAG_LEN) } else { None };
+    Some(OutboundPlan {
+        sa,
+        sequence: 0,
+        iv: 0,
+        len: len as u16,
+        at,
+        class: tunnel::outer_class(sa.copy, arrived.class),
+        df: false,
+        pieces,
+        // There is no trailer: the head shows the version.
+        next_header: Protocol::NO_NEXT,
+    })
+}
+
+/// Plans ESP or AH, inside a relay SA that encrypts all of it.
+#[cold]
+fn plan_whole<'s>(
+    relay: &'s Relay,
+    item: &mut Item<'_>,
+    foreign: Foreign<'_>,
+) -> Result<OutboundPlan<'s>, DropReason> {
+    let inner = Inner::parse(item.buf.data(), Direction::Out).map_err(|_| DropReason::Malformed)?;
+    inner.trim(&mut item.buf);
+    plan(relay, item, &inner, foreign.at, foreign.shard)
+}
+
 impl Dataplane {
-    /// Relays those packets of a burst to this node that others carry, each to the node of its
+    /// Relays those packets of a burst to this gateway that others carry, each to the node of its
     /// shard.
     #[inline(never)]
-    pub(in crate::dataplane) fn relay_inbound(&mut self, burst: &mut [Item<'_>], foreign: &[(u8, Shard)]) {
+    pub(in crate::dataplane) fn relay_inbound(&mut self, burst: &mut [Item<'_>], foreign: &[Foreign<'_>]) {
         let Some(relay) = self.relay.as_deref() else { return };
         let counters = &self.counters.inbound;
-        let mut plans = Burst::new();
-        for (at, shard) in foreign {
-            let Some(item) = burst.get_mut(usize::from(*at)) else { continue };
-            let planned = match Inner::parse(item.buf.data(), Direction::Out) {
-                Ok(inner) => {
-                    inner.trim(&mut item.buf);
-                    plan(relay, item, &inner, *at, *shard)
-                }
-                Err(_) => Err(DropReason::Malformed),
-            };
-            match planned {
-                Ok(plan) => plans.push(plan),
-                Err(reason) => item.refuse(reason, counters),
+        let (mut heads, mut whole) = (Burst::new(), Burst::new());
+        for foreign in foreign {
+            let Some(item) = burst.get_mut(usize::from(foreign.at)) else { continue };
+            match plan_head(relay, item, *foreign) {
+                Some(plan) => heads.push(plan),
+                None => match plan_whole(relay, item, *foreign) {
+                    Ok(plan) => whole.push(plan),
+                    Err(reason) => item.refuse(reason, counters),
+                },
             }
         }
         let mut low = Low {
@@ -100,10 +153,57 @@ impl Dataplane {
             events: &mut self.events,
             now: self.now,
         };
-        number(&mut plans, &mut self.ivs, &mut low);
-        refuse_unnumbered(burst, &mut plans, &self.ivs, counters);
-        let id = self.ids.take(plans.len() as u16);
-        seal(burst, &plans, id);
-        finish(burst, &plans, counters, &mut self.events, self.now);
+        number(&mut heads, &mut self.ivs, &mut low);
+        number(&mut whole, &mut self.ivs, &mut low);
+        for plans in [&mut heads, &mut whole] {
+            refuse_unnumbered(burst, plans, &self.ivs, counters);
+        }
+        if !heads.is_empty() {
+            seal_heads(burst, &heads, self.ids.take(heads.len() as u16));
+            finish(burst, &heads, counters, &mut self.events, self.now);
+        }
+        if !whole.is_empty() {
+            seal(burst, &whole, self.ids.take(whole.len() as u16));
+            finish(burst, &whole, counters, &mut self.events, self.now);
+        }
     }
+}
+
+/// Encrypts the heads of planned packets, each behind the header of its relay SA.
+fn seal_heads(burst: &mut [Item<'_>], plans: &[OutboundPlan<'_>], mut id: u16) {
+    let mut jobs = Burst::new();
+    let mut left = plans.iter().peekable();
+    for (at, item) in burst.iter_mut().enumerate() {
+        let Some(plan) = left.next_if(|plan| usize::from(plan.at) == at) else {
+            continue;
+        };
+        id = id.wrapping_add(1);
+        item.verdict = match cover(&mut item.buf, plan, id) {
+            Some(job) => {
+                jobs.push(job);
+                plan.sealed()
+            }
+            None => Verdict::Drop(DropReason::NoRoom),
+        };
+    }
+    seal_burst(&mut jobs);
+}
+
+/// Writes the outer header. `None` if there is no room, which the planner has ruled out.
+#[inline]
+fn cover<'a>(buf: &'a mut PacketBuf<'_>, plan: &OutboundPlan<'a>, id: u16) -> Option<SealJob<'a>> {
+    let OutboundPlan { sa, sequence, iv, .. } = *plan;
+    let SaKey::Aead(key) = &sa.key else { return None };
+    let prefix_len = sa.outer.prefix_len();
+    if !(buf.grow_front(prefix_len) && buf.grow_back(TAG_LEN)) {
+        return None;
+    }
+    let total = buf.len() as u16;
+    let marks = Marks { class: plan.class, df: plan.df, id, sequence, iv };
+    let (prefix, packet) = buf.data_mut().split_at_mut_checked(prefix_len)?;
+    sa.outer.write(prefix, total, &marks);
+    let (packet, tag) = packet.split_last_chunk_mut::<TAG_LEN>()?;
+    let head_len = packet.len().min(HEAD_LEN);
+    let (text, _) = packet.split_at_mut_checked(head_len)?;
+    Some(SealJob { key, iv: iv.to_be_bytes(), aad: Aad::of_esp(sa.spi.0, sequence, sa.esn), text, tag })
 }
