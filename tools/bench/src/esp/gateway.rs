@@ -6,7 +6,7 @@ use std::sync::Arc;
 use testudo_base::lane::Spread;
 use testudo_base::shard::{SHARDS, ShardSet};
 use testudo_base::siphash::SipKey;
-use testudo_base::spi::{SenderId, Shard, Spi};
+use testudo_base::spi::{RelayKind, SenderId, Shard, Spi};
 use testudo_crypto::Library;
 use testudo_ipsec::Error;
 use testudo_ipsec::dataplane::{Command, Config, Dataplane, LocalAddrs, PolicyBlock, Relay, RelayParams};
@@ -163,33 +163,25 @@ pub(crate) fn dataplane(
     Ok(dataplane)
 }
 
-/// The data plane of the near gateway as one of two nodes that relay packets to each other, and its
-/// neighbour on the link to the other gateway. It carries the tunnel, or relays to the node that
-/// does.
+/// The data plane of the near gateway as one of two nodes that relay packets to each other by these
+/// kinds of SAs, and its neighbour on the link to the other gateway. It carries the tunnel, or
+/// relays to the node that does.
 pub(crate) fn relaying(
     library: Library,
     suite: Suite,
+    kinds: &[RelayKind],
     carries: bool,
 ) -> Result<(Dataplane, Ipv4Addr), Error> {
     let near = Side::Near;
     let mut dataplane = worker_of(0, &tunnel(near, library, suite, Membership::Home, RELAY_MTU)?);
     let (number, other) = if carries { (CARRIER, FIRST) } else { (FIRST, CARRIER) };
-    let address = |node: u8| Ipv4Addr::new(10, 255, 0, node);
-    let key = |sender: u8| KeyMaterial(vec![sender; RelayParams::KEY_LEN]);
-    let spi = |sender: u8| Spi::of_relay(0, sender).unwrap_or(*Spi::RELAY.start());
-    let params = RelayParams {
-        local: address(number).into(),
-        remote: address(other).into(),
-        spi_in: spi(other),
-        spi_out: spi(number),
-        key_in: key(other),
-        key_out: key(number),
-    };
-    let (inbound, outbound) = params.build(RELAY_MTU, library)?;
     let mut relay = Relay::default();
     relay.set_carriers([Some(CARRIER); SHARDS]);
-    assert!(relay.accept(Arc::new(inbound)) && relay.send_by(other, Arc::new(outbound)));
-    let own: LocalAddrs = [near.address(), address(number)].map(IpAddr::V4).into_iter().collect();
+    for kind in kinds {
+        let (inbound, outbound) = relay_params(*kind, number, other).build(RELAY_MTU, library)?;
+        assert!(relay.accept(Arc::new(inbound)) && relay.send_by(other, Arc::new(outbound)));
+    }
+    let own: LocalAddrs = [near.address(), relay_address(number)].map(IpAddr::V4).into_iter().collect();
     let shards = if carries { [near.spi().shard()].into_iter().collect() } else { ShardSet::EMPTY };
     for command in [
         Command::SetLocalAddrs(Arc::new(own)),
@@ -198,7 +190,26 @@ pub(crate) fn relaying(
     ] {
         drop(dataplane.apply(command));
     }
-    Ok((dataplane, if carries { near.other().address() } else { address(other) }))
+    Ok((dataplane, if carries { near.other().address() } else { relay_address(other) }))
+}
+
+/// The address of a node on the cluster network.
+fn relay_address(node: u8) -> Ipv4Addr {
+    Ipv4Addr::new(10, 255, 0, node)
+}
+
+/// Both SAs of a kind between this node and another.
+fn relay_params(kind: RelayKind, number: u8, other: u8) -> RelayParams {
+    let key = |sender: u8| KeyMaterial(vec![sender | (kind as u8) << 4; RelayParams::KEY_LEN]);
+    let spi = |sender: u8| Spi::of_relay(kind, 0, sender).unwrap_or(*Spi::RELAY.start());
+    RelayParams {
+        local: relay_address(number).into(),
+        remote: relay_address(other).into(),
+        spi_in: spi(other),
+        spi_out: spi(number),
+        key_in: key(other),
+        key_out: key(number),
+    }
 }
 
 /// The data plane of a worker that has processed these commands.

@@ -16,6 +16,7 @@ use crate::stopwatch::{PerPacket, Stopwatch};
 use line::RelayLine;
 use serde::Serialize;
 use std::time::Duration;
+use testudo_base::spi::RelayKind;
 use testudo_crypto::Library;
 use testudo_terminal::progress::Progress;
 use testudo_terminal::table::Align::{Left, Right};
@@ -23,10 +24,44 @@ use testudo_terminal::table::Align::{Left, Right};
 /// The pipelines alternate after this time, so that a disturbance affects all.
 const TURN: Duration = Duration::from_millis(2);
 
-/// The costs of one direction and size, in nanoseconds and cycles of a packet.
+/// What a misrouted packet may cost all nodes together, as a multiple of a right one.
+const AIM: f64 = 1.5;
+
+/// What is relayed, and how.
+#[derive(Clone, Copy, Debug)]
+enum Relayed {
+    /// Clear packets, encrypted whole.
+    Clear,
+    /// ESP, of which the head is encrypted.
+    Esp,
+    /// ESP beside a node of an older version, encrypted whole.
+    EspWhole,
+}
+
+impl Relayed {
+    const ALL: [Self; 3] = [Self::Clear, Self::Esp, Self::EspWhole];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Clear => "clear",
+            Self::Esp => "ESP",
+            Self::EspWhole => "ESP, whole",
+        }
+    }
+
+    fn direction(self) -> &'static str {
+        match self {
+            Self::Clear => "out",
+            Self::Esp | Self::EspWhole => "in",
+        }
+    }
+}
+
+/// The costs of one kind and size, in nanoseconds and cycles of a packet.
 #[derive(Debug, Serialize)]
 struct Row {
     direction: &'static str,
+    relayed: &'static str,
     cipher: &'static str,
     traffic: String,
     right_ns: f64,
@@ -35,13 +70,16 @@ struct Row {
     relaying_cycles: Option<f64>,
     carrying_ns: f64,
     carrying_cycles: Option<f64>,
+    /// Of both nodes together, as a multiple of `right_ns`.
+    times_right: f64,
 }
 
 impl Row {
-    fn new(direction: &'static str, suite: Suite, traffic: Traffic, costs: [PerPacket; 3]) -> Self {
+    fn new(relayed: Relayed, suite: Suite, traffic: Traffic, costs: [PerPacket; 3]) -> Self {
         let [right, relaying, carrying] = costs;
         Self {
-            direction,
+            direction: relayed.direction(),
+            relayed: relayed.name(),
             cipher: suite.name(),
             traffic: traffic.to_string(),
             right_ns: right.ns,
@@ -50,24 +88,28 @@ impl Row {
             relaying_cycles: relaying.cycles,
             carrying_ns: carrying.ns,
             carrying_cycles: carrying.cycles,
+            times_right: (relaying.ns + carrying.ns) / right.ns,
         }
     }
 
     fn cells(&self) -> Vec<String> {
-        let times = |ns: f64| format!("{:.2}", ns / self.right_ns);
-        let whole = |cycles: Option<f64>| cycles.map_or("-".into(), |cycles| format!("{cycles:.0}"));
+        let cycles = [self.right_cycles, self.relaying_cycles, self.carrying_cycles];
+        let [right, relaying, carrying] =
+            cycles.map(|cycles| cycles.map_or("-".into(), |cycles| format!("{cycles:.0}")));
         vec![
             self.direction.into(),
+            self.relayed.into(),
             self.cipher.into(),
             self.traffic.clone(),
             format!("{:.1}", self.right_ns),
-            whole(self.right_cycles),
+            right,
             format!("{:.1}", self.relaying_ns),
-            whole(self.relaying_cycles),
-            times(self.relaying_ns),
+            relaying,
             format!("{:.1}", self.carrying_ns),
-            whole(self.carrying_cycles),
-            times(self.carrying_ns),
+            carrying,
+            format!("{:.1}", self.relaying_ns + self.carrying_ns - self.right_ns),
+            format!("{:.2}", self.times_right),
+            format!("{AIM}"),
         ]
     }
 }
@@ -84,56 +126,67 @@ pub(super) fn run(args: &EspArgs, library: Library, progress: &Progress) -> Resu
     }
     let columns = [
         ("dir", Left),
+        ("relayed", Left),
         ("cipher", Left),
         ("octets", Right),
         ("right ns", Right),
         ("cycles", Right),
         ("relaying ns", Right),
         ("cycles", Right),
-        ("x", Right),
         ("carrying ns", Right),
         ("cycles", Right),
-        ("x", Right),
+        ("extra ns", Right),
+        ("in all x", Right),
+        ("aim x", Right),
     ];
     progress.aside(|| println!("{}\n", report.machine()));
     report::show(&columns, rows.iter().map(Row::cells), progress);
     report.write(rows, args.json.as_deref())
 }
 
-/// Both directions of one case.
+/// All kinds of one case.
 fn measure(
     args: &EspArgs,
     library: Library,
     suite: Suite,
     traffic: Traffic,
     progress: &Progress,
-) -> Result<[Row; 2], BenchError> {
+) -> Result<[Row; 3], BenchError> {
     let mut rig = Rig::new(library, suite, traffic, Membership::Home)?;
-    let mut line = RelayLine::new(library, suite, traffic)?;
+    let line = |kinds| RelayLine::new(library, suite, traffic, kinds);
+    let mut lines = [line(&RelayKind::ALL)?, line(&[RelayKind::Whole])?];
     let mut right = [const { Stopwatch::new() }; 2];
-    let mut wrong = [const { [const { Stopwatch::new() }; 2] }; 2];
+    let mut wrong = [const { [const { [const { Stopwatch::new() }; 2] }; 2] }; 2];
     let round = Duration::from_secs_f64(args.seconds / f64::from(args.rounds));
     for number in 0..=args.rounds {
         // The first round warms up and does not count.
         if number == 1 {
-            right.iter_mut().chain(wrong.iter_mut().flatten()).for_each(Stopwatch::reset);
+            right.iter_mut().chain(wrong.iter_mut().flatten().flatten()).for_each(Stopwatch::reset);
         }
         let end = round * number.max(1);
         while right[0].time() < end {
-            let (outward, inward) = (right[0].time() + TURN, wrong[0][0].time() + TURN);
-            while right[0].time() < outward {
+            let until = right[0].time() + TURN;
+            while right[0].time() < until {
                 let [out, back] = &mut right;
                 rig.run(out, back)?;
             }
-            while wrong[0][0].time() < inward {
-                line.run(&mut wrong)?;
+            for (line, watches) in lines.iter_mut().zip(&mut wrong) {
+                let until = watches[0][0].time() + TURN;
+                while watches[0][0].time() < until {
+                    line.run(watches)?;
+                }
             }
         }
         progress.step();
     }
-    let row = |direction, at: usize| {
-        let [relaying, carrying] = &wrong[at];
-        Row::new(direction, suite, traffic, [right[at].median(), relaying.median(), carrying.median()])
+    let row = |relayed| {
+        let (line, way) = match relayed {
+            Relayed::Clear => (0, 0),
+            Relayed::Esp => (0, 1),
+            Relayed::EspWhole => (1, 1),
+        };
+        let [relaying, carrying] = &wrong[line][way];
+        Row::new(relayed, suite, traffic, [right[way].median(), relaying.median(), carrying.median()])
     };
-    Ok([row("out", 0), row("in", 1)])
+    Ok(Relayed::ALL.map(row))
 }

@@ -7,6 +7,7 @@ use super::super::rig::Fault;
 use super::super::traffic::{self, DESTINATION, SOURCE, Template, Traffic};
 use super::super::{BURST, BURSTS, Suite};
 use crate::stopwatch::Stopwatch;
+use testudo_base::spi::RelayKind;
 use testudo_crypto::Library;
 
 /// Packets of one stretch.
@@ -29,7 +30,13 @@ struct Way {
 }
 
 impl RelayLine {
-    pub(super) fn new(library: Library, suite: Suite, traffic: Traffic) -> Result<Self, SetupError> {
+    /// A line whose nodes relay by these kinds of SAs.
+    pub(super) fn new(
+        library: Library,
+        suite: Suite,
+        traffic: Traffic,
+        kinds: &[RelayKind],
+    ) -> Result<Self, SetupError> {
         let way = |src, dst| {
             let packets = |ttl: u8| {
                 let packet = |size: &u16| Template::new(*size, ttl).between(src, dst).to_vec();
@@ -38,7 +45,7 @@ impl RelayLine {
             Way { sent: packets(traffic::TTL), expected: packets(traffic::TTL - 2) }
         };
         let [first, carrier] = [false, true].map(|carries| {
-            let (pipeline, neighbour) = relaying(library, suite, carries)?;
+            let (pipeline, neighbour) = relaying(library, suite, kinds, carries)?;
             Node::relaying(pipeline, neighbour)
         });
         Ok(Self {
@@ -107,9 +114,10 @@ mod tests {
 
     #[test]
     fn every_packet_comes_out_behind_both_nodes_in_both_directions() {
-        for size in [64, 1420] {
-            let mut line =
-                RelayLine::new(Library::detect(), Suite::AES128GCM16, Traffic::of(size)).expect("nodes");
+        let kinds = [&RelayKind::ALL[..], &[RelayKind::Whole]];
+        for (size, kinds) in [64, 1420].into_iter().zip(kinds) {
+            let (library, suite) = (Library::detect(), Suite::AES128GCM16);
+            let mut line = RelayLine::new(library, suite, Traffic::of(size), kinds).expect("nodes");
             let mut watches = [const { [const { Stopwatch::new() }; 2] }; 2];
             for _ in 0..3 {
                 line.run(&mut watches).expect("no packet is lost");
