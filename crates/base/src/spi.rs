@@ -11,18 +11,21 @@ pub struct Shard(pub u8);
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Spi(pub u32);
 
-/// Relay SAs of a node differ in what they encrypt.
+/// What a node encrypts of a packet that it relays to another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RelayKind {
-    /// The whole packet: any packet may go by it.
+    /// The whole packet: any packet may go so.
     Whole,
     /// The beginning of the packet only: for ESP and AH, whose own SA protects the rest.
     Head,
+    /// Nothing: for ESP and AH of whose beginning the carrier believes nothing that their own SA
+    /// does not protect. It belongs to the SA of [`Self::Head`] between the two nodes.
+    Bare,
 }
 
 impl RelayKind {
-    /// Both kinds.
-    pub const ALL: [Self; 2] = [Self::Whole, Self::Head];
+    /// The kinds with SAs of their own.
+    pub const SAS: [Self; 2] = [Self::Whole, Self::Head];
 }
 
 impl Shard {
@@ -39,9 +42,8 @@ impl Spi {
 
     /// The SPIs of relay SAs, by which nodes of a cluster pass packets on to each other. They lie
     /// in slot 0 of shard 0, which no Child SA gets.
-    pub const RELAY: RangeInclusive<Self> = Self(256)..=Self(767);
-    /// SPIs of relay SAs of one kind. Those of [`RelayKind::Head`] follow those of
-    /// [`RelayKind::Whole`].
+    pub const RELAY: RangeInclusive<Self> = Self(256)..=Self(1023);
+    /// SPIs of relay SAs of one kind. Those of each kind follow those of the kind before.
     pub const RELAY_SPIS: u32 = 256;
     /// Generations of relay SAs whose SPIs differ.
     const RELAY_GENERATIONS: u64 = 8;
@@ -70,8 +72,16 @@ impl Spi {
         match place / Self::RELAY_SPIS {
             0 => Some(RelayKind::Whole),
             1 => Some(RelayKind::Head),
+            2 => Some(RelayKind::Bare),
             _ => None,
         }
+    }
+
+    /// The SPI of another kind of packets between the same nodes in the same view, if this is one of
+    /// a relay SA.
+    #[inline]
+    pub fn with_relay_kind(self, kind: RelayKind) -> Self {
+        Self(Self::RELAY.start().0 + kind as u32 * Self::RELAY_SPIS + self.0 % Self::RELAY_SPIS)
     }
 
     /// The shard whose owner receives this SPI's packets.
@@ -136,8 +146,9 @@ impl SenderId {
 mod tests {
     use super::*;
 
-    /// Both kinds, and their first SPIs.
-    const KINDS: [(RelayKind, u32); 2] = [(RelayKind::Whole, 256), (RelayKind::Head, 512)];
+    /// The kinds, and their first SPIs.
+    const KINDS: [(RelayKind, u32); 3] =
+        [(RelayKind::Whole, 256), (RelayKind::Head, 512), (RelayKind::Bare, 768)];
 
     #[test]
     fn incarnations_end_before_the_next_node_begins() {
@@ -178,12 +189,20 @@ mod tests {
 
     #[test]
     fn spis_of_relay_sas_show_their_kind_and_no_others_do() {
-        for spi in [0, 255, 768, 1 << 10, u32::MAX] {
+        for spi in [0, 255, 1 << 10, u32::MAX] {
             assert_eq!(Spi(spi).relay_kind(), None, "{spi}");
             assert!(!Spi::RELAY.contains(&Spi(spi)));
         }
         assert_eq!([256, 511].map(|spi| Spi(spi).relay_kind()), [Some(RelayKind::Whole); 2]);
         assert_eq!([512, 767].map(|spi| Spi(spi).relay_kind()), [Some(RelayKind::Head); 2]);
+        assert_eq!([768, 1023].map(|spi| Spi(spi).relay_kind()), [Some(RelayKind::Bare); 2]);
+        for (view, node) in [(0, 0), (3, 5), (u64::MAX, 31)] {
+            let [whole, head, bare] = [RelayKind::Whole, RelayKind::Head, RelayKind::Bare]
+                .map(|kind| Spi::of_relay(kind, view, node).unwrap());
+            assert_eq!(whole.with_relay_kind(RelayKind::Head), head);
+            assert_eq!(head.with_relay_kind(RelayKind::Bare), bare);
+            assert_eq!(bare.with_relay_kind(RelayKind::Head), head);
+        }
     }
 
     #[test]

@@ -53,7 +53,7 @@ pub(super) fn group(key: &ClusterKey, ring: RingId, randoms: &[(NodeId, [u8; RAN
 pub(super) fn relay(view: &Hkdf, kind: RelayKind, from: NodeId, to: NodeId) -> Zeroizing<[u8; RELAY_LEN]> {
     let purpose = match kind {
         RelayKind::Whole => b"testudo cluster relay 1".as_slice(),
-        RelayKind::Head => b"testudo cluster relay head 1",
+        RelayKind::Head | RelayKind::Bare => b"testudo cluster relay head 1",
     };
     view.expand(&[purpose, &[from.get(), to.get()]].concat())
 }

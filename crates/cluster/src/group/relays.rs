@@ -64,7 +64,7 @@ pub(super) fn of_view(core: &Core, outcome: &Outcome) -> Vec<RelayKeys> {
     let others = outcome.view.members.iter().copied().filter(|node| *node != this);
     // A member of an older version would not know the packets.
     let is_known = |kind: &RelayKind| *kind == RelayKind::Whole || outcome.version() >= RELAYED_HEADS;
-    let kinds: Vec<RelayKind> = RelayKind::ALL.into_iter().filter(is_known).collect();
+    let kinds: Vec<RelayKind> = RelayKind::SAS.into_iter().filter(is_known).collect();
     let keys = |node, kind| {
         let spi = |sender: NodeId| Spi::of_relay(kind, outcome.epoch, sender.get());
         Some(RelayKeys {

@@ -102,7 +102,7 @@ impl Dataplane {
         let mut any_ah = false;
         let mut arrived = sort(burst, &self.local, self.udp_port, &mut any_ah, &counters.inbound);
         if let Some(relay) = self.relay.as_deref()
-            && arrived.iter().any(|(_, arrived)| heads::is_by_head(arrived))
+            && arrived.iter().any(|(_, arrived)| heads::kind_of(arrived).is_some())
         {
             let uncoverer =
                 Uncoverer { relay, local: &self.local, udp_port: self.udp_port, counters: &counters.inbound };
@@ -211,11 +211,11 @@ fn sort(
     counters: &DirectionCounters,
 ) -> Burst<(u8, FoundEsp)> {
     let mut found: Burst<(u8, FoundEsp)> = Burst::new();
-    let (mut spi, mut last) = (None, None);
+    let mut train = EspTrain::default();
     for (at, item) in burst.iter_mut().enumerate() {
         item.verdict = Verdict::Pending;
         let packet = item.buf.data();
-        if let Some(arrived) = last.as_ref().and_then(|(like, before)| next_of_train(packet, like, before)) {
+        if let Some(arrived) = train.next(packet) {
             found.push((at as u8, arrived));
             continue;
         }
@@ -225,11 +225,7 @@ fn sort(
         };
         match demux::sort(packet, local, udp_port, arrived) {
             Ok(OuterKind::Esp) => {
-                // From the second packet on: if each packet is of another SA, a comparison would be
-                // in vain.
-                let is_train = arrived.form == Form::Esp && spi == Some(arrived.spi);
-                spi = Some(arrived.spi);
-                last = is_train.then(|| Likeness::of(packet)).flatten().map(|like| (like, *arrived));
+                train.follow(packet, arrived);
                 continue;
             }
             Ok(OuterKind::Ike) => {
@@ -254,11 +250,29 @@ fn sort(
     found
 }
 
-/// The next packet of a train: packets of one SA come in trains too. The SPI follows the outer
-/// header of ESP over IPv4.
-#[inline]
-fn next_of_train(packet: &[u8], like: &Likeness, before: &FoundEsp) -> Option<FoundEsp> {
-    demux::next_of_train(packet, like.accepts(packet)?, before)
+/// Packets of one SA come in trains too. The SPI follows the outer header of ESP over IPv4.
+#[derive(Default)]
+struct EspTrain {
+    spi: Option<u32>,
+    last: Option<(Likeness, FoundEsp)>,
+}
+
+impl EspTrain {
+    /// ESP in this packet, if it is the next of the train.
+    #[inline(always)]
+    fn next(&self, packet: &[u8]) -> Option<FoundEsp> {
+        let (like, before) = self.last.as_ref()?;
+        demux::next_of_train(packet, like.accepts(packet)?, before)
+    }
+
+    /// Begins a train with the second packet of an SA: if each packet is of another SA, a comparison
+    /// would be in vain.
+    #[inline(always)]
+    fn follow(&mut self, packet: &[u8], arrived: &FoundEsp) {
+        let is_train = arrived.form == Form::Esp && self.spi == Some(arrived.spi);
+        self.spi = Some(arrived.spi);
+        self.last = is_train.then(|| Likeness::of(packet)).flatten().map(|like| (like, *arrived));
+    }
 }
 
 /// Finds the SA of each packet that is carried here, and checks its replay window. The packets of a

@@ -6,12 +6,16 @@
 //! carrier treats it as if it had come there. A packet is relayed once: the carrier drops what is
 //! not its own.
 //!
-//! There are two kinds ([`RelayKind`]). One encrypts the whole packet. The other encrypts its first
-//! [`HEAD_LEN`] octets only, and carries nothing but ESP and AH: the SA that such a packet belongs
-//! to protects the rest, and the carrier opens that SA next. Its packets have no trailer:
+//! There are two kinds ([`RelayKind`]). One encrypts the whole packet. The other carries nothing but
+//! ESP and AH: the SA that such a packet belongs to protects it, and the carrier opens that SA next.
+//! A gateway that follows a peer behind a NAT believes one field more: the source of ESP in UDP. So
+//! of ESP in UDP the first [`HEAD_LEN`] octets are encrypted. Of other ESP, and of AH, nothing is:
+//! they go *bare*, by an SPI of their own, because the carrier believes nothing of them that it
+//! would not believe of a packet from a port. Neither has a trailer:
 //!
 //! ```text
 //! IP | SPI, sequence number | IV | first 64 octets, encrypted | the rest, as it came | ICV
+//! IP | SPI, 0               | 0  | the packet, as it came
 //! ```
 //!
 //! The ICV covers the header of ESP and the first 64 octets.
@@ -35,10 +39,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use testudo_base::shard::SHARDS;
 use testudo_base::spi::{RelayKind, SenderId, Shard, Spi};
-use testudo_crypto::Library;
+use testudo_crypto::{IV_LEN, Library};
+use testudo_wire::esp;
 use testudo_wire::ip::Protocol;
 
-const KINDS: usize = RelayKind::ALL.len();
+/// Kinds with SAs of their own.
+const KINDS: usize = RelayKind::SAS.len();
 /// Numbers of nodes, and 0.
 const NODES: usize = SenderId::LAST_NODE as usize + 1;
 /// SPIs of relay SAs of one kind.
@@ -46,6 +52,8 @@ const SPIS: usize = Spi::RELAY_SPIS as usize;
 /// Octets of a packet that a relay SA of the kind [`RelayKind::Head`] encrypts: IPv6 and UDP, and
 /// SPI, sequence number and IV of ESP.
 pub(super) const HEAD_LEN: usize = 64;
+/// Octets between the outer IP header and a packet whose head is encrypted, or that is bare.
+pub(super) const BEFORE_PACKET: usize = esp::HEADER + IV_LEN;
 /// The policy of relay SAs: there is no such number, so no table has a place for it.
 const NO_POLICY: PolicyId = PolicyId(u32::MAX);
 /// Next header of a relayed packet that was reassembled from fragments. Two nodes of one cluster

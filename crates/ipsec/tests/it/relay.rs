@@ -92,7 +92,7 @@ fn without_a_way_to_the_carrier_packets_are_left_to_it() {
     // The SA, but no number that nobody else has used.
     node.set_relay(0, ShardSet::EMPTY);
     node.plane.apply(Command::ForgetSenderId);
-    assert_eq!(send(&mut node), [Verdict::Drop(DropReason::NoSender); 2]);
+    assert_eq!(send(&mut node), [Verdict::Drop(DropReason::NoSender), Verdict::Forward]);
     node.plane.apply(Command::SetSenderId(SenderId(7)));
     assert_eq!(send(&mut node), [Verdict::Forward; 2]);
     // Behind a fence.
@@ -217,7 +217,7 @@ fn sas_of_the_former_view_are_accepted_beside_the_new_ones() {
     assert_eq!(verdicts(&found), [Verdict::Forward; 2]);
     // Only SPIs of relay SAs have a place, and only numbers of nodes.
     let mut params = setting.relay(RelayKind::Whole, 2, 0);
-    params.spi_in = Spi(768);
+    params.spi_in = Spi(1024);
     let (inbound, outbound) = params.build(9000, setting.tunnel.library).unwrap();
     assert!(!Relay::default().accept(Arc::new(inbound)));
     assert!(!Relay::default().send_by(32, Arc::new(outbound)));

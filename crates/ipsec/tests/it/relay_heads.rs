@@ -1,9 +1,9 @@
-//! ESP and AH that nodes relay to each other with encrypted heads.
+//! ESP and AH that nodes relay to each other: ESP in UDP with encrypted heads, all else bare.
 
-use crate::cluster::{back, verdicts};
+use crate::cluster::{OTHER_NODE, back, verdicts};
 use crate::forge::{around, outer};
 use crate::harness::{Tunnel, Way, run};
-use crate::packets::v4_with;
+use crate::packets::{sized, v4_with};
 use crate::relay::{STRAY, fragment_of};
 use crate::relay_nodes::{Node, Setting, relayed, relaying};
 use proptest::prelude::*;
@@ -11,16 +11,23 @@ use std::slice::from_ref;
 use testudo_base::shard::ShardSet;
 use testudo_base::spi::{RelayKind, Spi};
 use testudo_crypto::{Aad, AeadAlgorithm, AeadKey, Library};
-use testudo_ipsec::dataplane::{Command, Ingress, RelayParams, Verdict};
+use testudo_ipsec::dataplane::{Command, Ingress, Item, RelayParams, Verdict};
 use testudo_ipsec::drops::DropReason;
 use testudo_ipsec::sa::{EspAlgorithm, Mac};
+use testudo_wire::checksum::Sum;
 use testudo_wire::ip::Protocol;
 use testudo_wire::ipv4;
+use testudo_wire::packet::PacketBuf;
 
 /// Octets before the head: IPv4, header of ESP, IV.
 const BEFORE: usize = ipv4::HEADER + 16;
 const HEAD: usize = 64;
 const TAG: usize = 16;
+
+/// The peer sends ESP in UDP.
+fn in_udp() -> Setting {
+    Setting { tunnel: Tunnel { udp: true, ..Tunnel::default() }, ..Setting::default() }
+}
 
 /// ESP of the peer, around packets of 100 octets.
 fn esp(setting: Setting, count: usize) -> Vec<Vec<u8>> {
@@ -42,9 +49,19 @@ fn forged(setting: Setting, kind: RelayKind, sequence: u64, inner: &[u8]) -> Vec
     let head = text.len().min(HEAD);
     let iv = (sequence ^ 0x5a5a_0000_0000_0000).to_be_bytes();
     key.seal(iv, Aad::esp_esn(spi, sequence).as_bytes(), &mut text[..head], &mut tag);
-    let spi = Spi::of_relay(RelayKind::Head, 0, 1).unwrap().0.to_be_bytes();
-    let esp = [&spi[..], &(sequence as u32).to_be_bytes(), &iv, &text, &tag].concat();
-    v4_with(|f| (f.src, f.dst) = ([10, 255, 0, 1].into(), [10, 255, 0, 2].into()), Protocol::ESP, &esp)
+    between(RelayKind::Head, &[&(sequence as u32).to_be_bytes()[..], &iv, &text, &tag].concat())
+}
+
+/// Anything behind an SPI between the nodes.
+fn between(kind: RelayKind, behind: &[u8]) -> Vec<u8> {
+    let spi = Spi::of_relay(kind, 0, 1).unwrap().0.to_be_bytes();
+    let ends = ([10, 255, 0, 1].into(), [10, 255, 0, 2].into());
+    v4_with(|f| (f.src, f.dst) = ends, Protocol::ESP, &[&spi[..], behind].concat())
+}
+
+/// Any packet, as if it had been relayed bare.
+fn bare(packet: &[u8]) -> Vec<u8> {
+    between(RelayKind::Bare, &[&[0; 12][..], packet].concat())
 }
 
 fn arrive(carrier: &mut Node, packet: &[u8]) -> Verdict {
@@ -53,7 +70,7 @@ fn arrive(carrier: &mut Node, packet: &[u8]) -> Verdict {
 
 #[test]
 fn esp_goes_with_an_encrypted_head_and_an_untouched_rest() {
-    let setting = Setting::default();
+    let setting = in_udp();
     let [mut first, mut second] = relaying(setting).0;
     let sent = esp(setting, 2);
     let between = relayed(&mut first, Way::Inbound, &sent);
@@ -73,7 +90,7 @@ fn esp_goes_with_an_encrypted_head_and_an_untouched_rest() {
 
 #[test]
 fn a_changed_head_or_header_fails_in_the_relay_sa() {
-    let setting = Setting::default();
+    let setting = in_udp();
     let [mut first, mut second] = relaying(setting).0;
     let between = relayed(&mut first, Way::Inbound, &esp(setting, 1)).remove(0);
     for at in (ipv4::HEADER + 4..BEFORE + HEAD).chain(between.len() - TAG..between.len()) {
@@ -89,7 +106,7 @@ fn a_changed_head_or_header_fails_in_the_relay_sa() {
 /// The octets behind the head are those of the peer's SA: its ICV fails.
 #[test]
 fn a_changed_rest_fails_in_the_peers_sa_and_uses_up_none_of_its_numbers() {
-    let setting = Setting::default();
+    let setting = in_udp();
     let [mut first, mut second] = relaying(setting).0;
     let sent = esp(setting, 1);
     let mut between = relayed(&mut first, Way::Inbound, &sent).remove(0);
@@ -102,7 +119,7 @@ fn a_changed_rest_fails_in_the_peers_sa_and_uses_up_none_of_its_numbers() {
 
 #[test]
 fn copies_are_refused_by_the_relay_sa_and_by_the_peers() {
-    let setting = Setting::default();
+    let setting = in_udp();
     let [mut first, mut second] = relaying(setting).0;
     let sent = esp(setting, 2);
     let between = relayed(&mut first, Way::Inbound, &sent);
@@ -120,7 +137,7 @@ fn copies_are_refused_by_the_relay_sa_and_by_the_peers() {
 /// A node that is broken might do so; a stranger has no key.
 #[test]
 fn nothing_but_esp_and_ah_to_the_gateway_comes_out() {
-    let setting = Setting::default();
+    let setting = in_udp();
     let [_, mut second] = relaying(setting).0;
     let vip = |protocol, payload: &[u8]| v4_with(|f| f.dst = [192, 0, 2, 1].into(), protocol, payload);
     let clear = v4_with(|f| f.dst = [10, 2, 0, 2].into(), Protocol(99), &[7; 80]);
@@ -140,28 +157,37 @@ fn nothing_but_esp_and_ah_to_the_gateway_comes_out() {
         // Relay SAs inside each other.
         relay(256 + 1),
         relay(512 + 1),
+        relay(768 + 1),
         // To nobody here.
         v4_with(|f| f.dst = [192, 0, 2, 77].into(), Protocol::ESP, &[9; 80]),
     ];
     for (number, packet) in (1..).zip(&cases) {
         assert_eq!(arrive(&mut second, &forged(setting, RelayKind::Head, number, packet)), STRAY, "{number}");
+        assert_eq!(arrive(&mut second, &bare(packet)), STRAY, "{number}");
     }
-    let count = cases.len() as u64;
+    let count = 2 * cases.len() as u64;
     assert_eq!(second.plane.counters().dropped(DropReason::RelayedStray), count);
+    // Nor a train of them.
+    let train: Vec<_> =
+        (20..24).map(|number| forged(setting, RelayKind::Head, number, &relay(256 + 1))).collect();
+    assert_eq!(verdicts(&second.take(Way::Inbound, Ingress::Port, &train)), [STRAY; 4]);
     let broken = forged(setting, RelayKind::Head, 50, &[0x45; 80]);
     assert_eq!(arrive(&mut second, &broken), Verdict::Drop(DropReason::MalformedInner));
     let empty = forged(setting, RelayKind::Head, 51, &[]);
     assert!(matches!(arrive(&mut second, &empty), Verdict::Drop(_)));
     // Whatever SPI, it waits for its SA or fails in it, as from a port.
     let unknown = vip(Protocol::ESP, &[0x99; 80]);
-    let early = arrive(&mut second, &forged(setting, RelayKind::Head, 52, &unknown));
-    assert_eq!(early, Verdict::Early(Spi(0x9999_9999)));
+    for packet in [forged(setting, RelayKind::Head, 52, &unknown), bare(&unknown)] {
+        assert_eq!(arrive(&mut second, &packet), Verdict::Early(Spi(0x9999_9999)));
+    }
+    assert!(matches!(arrive(&mut second, &bare(&[])), Verdict::Drop(_)));
+    assert_eq!(arrive(&mut second, &bare(&[0x45; 80])), Verdict::Drop(DropReason::MalformedInner));
 }
 
 /// Each kind has a key of its own, so that a packet is what its sender took it for.
 #[test]
 fn a_packet_of_one_kind_of_relay_sa_is_not_accepted_as_one_of_the_other() {
-    let setting = Setting::default();
+    let setting = in_udp();
     let [_, mut second] = relaying(setting).0;
     let failed = Verdict::Drop(DropReason::AuthFailed);
     let packet = esp(setting, 1).remove(0);
@@ -171,33 +197,67 @@ fn a_packet_of_one_kind_of_relay_sa_is_not_accepted_as_one_of_the_other() {
 
 #[test]
 fn clear_packets_never_go_with_an_encrypted_head_only() {
-    let setting = Setting::default();
+    let setting = in_udp();
     let [mut first, _] = relaying(setting).0;
-    let clear = vec![crate::packets::sized(false, 200); 3];
+    let clear = vec![sized(false, 200); 3];
     for packet in relayed(&mut first, Way::Outbound, &clear) {
         assert_eq!(spi_of(&packet).relay_kind(), Some(RelayKind::Whole));
     }
 }
 
-/// AH protects all of the packet but fields that routers change, and the head has these.
 #[test]
-fn ah_goes_with_an_encrypted_head() {
-    let tunnel = Tunnel { algorithm: EspAlgorithm::Ah(Mac::HmacSha256_128), ..Tunnel::default() };
-    let setting = Setting { tunnel, ..Setting::default() };
+fn esp_that_is_not_in_udp_and_ah_go_bare() {
+    let ah = Tunnel { algorithm: EspAlgorithm::Ah(Mac::HmacSha256_128), ..Tunnel::default() };
+    for tunnel in [Tunnel::default(), Tunnel { outer_v6: true, ..Tunnel::default() }, ah] {
+        let setting = Setting { tunnel, ..Setting::default() };
+        let [mut first, mut second] = relaying(setting).0;
+        // It takes no number and no IV.
+        first.plane.apply(Command::ForgetSenderId);
+        let sent = esp(setting, 3);
+        let between = relayed(&mut first, Way::Inbound, &sent);
+        for (packet, between) in sent.iter().zip(&between) {
+            assert_eq!(spi_of(between).relay_kind(), Some(RelayKind::Bare));
+            assert_eq!(between[BEFORE..], packet[..]);
+        }
+        let mut changed = between[2].clone();
+        *changed.last_mut().unwrap() ^= 1;
+        let burst = [between[0].clone(), between[0].clone(), between[1].clone(), changed];
+        let found = second.take(Way::Inbound, Ingress::Port, &burst);
+        let refused = [DropReason::Replayed, DropReason::AuthFailed].map(Verdict::Drop);
+        assert_eq!(verdicts(&found), [Verdict::Forward, refused[0], Verdict::Forward, refused[1]]);
+        let totals = second.plane.counters().totals().inbound;
+        assert_eq!((totals.received, totals.relayed_in, totals.forwarded), (8, 4, 2));
+    }
+}
+
+/// A gateway follows the source of ESP in UDP. On the cluster network anyone might write another.
+#[test]
+fn a_bare_packet_does_not_tell_where_a_peer_is() {
+    let setting = in_udp();
+    let [_, mut second] = relaying(setting).0;
+    for packet in esp(setting, 3) {
+        assert_eq!(arrive(&mut second, &bare(&packet)), STRAY);
+    }
+    assert_eq!(second.plane.drain_events().count(), 0);
+}
+
+#[test]
+fn a_bare_packet_is_relayed_once() {
+    let setting = Setting::default();
     let [mut first, mut second] = relaying(setting).0;
-    let between = relayed(&mut first, Way::Inbound, &esp(setting, 2));
-    assert!(between.iter().all(|packet| spi_of(packet).relay_kind() == Some(RelayKind::Head)));
-    let mut changed = between[1].clone();
-    changed[BEFORE + HEAD] ^= 1;
-    let found = second.take(Way::Inbound, Ingress::Port, &[between[0].clone(), changed]);
-    assert_eq!(verdicts(&found), [Verdict::Forward, Verdict::Drop(DropReason::AuthFailed)]);
+    second.plane.apply(Command::SetShards(ShardSet::EMPTY));
+    second.set_relay(0, ShardSet::EMPTY);
+    let sent = relayed(&mut first, Way::Inbound, &esp(setting, 2));
+    assert_eq!(verdicts(&second.take(Way::Inbound, Ingress::Port, &sent)), [OTHER_NODE; 2]);
+    let found = run(&mut second.plane, Way::Inbound, Ingress::Relayed, &sent);
+    assert_eq!(verdicts(&found), [STRAY; 2]);
 }
 
 /// The next header of the outer packet tells the carrier that a packet came in fragments, and a head
 /// of 64 octets does not reach the SPI behind long options.
 #[test]
 fn what_a_head_does_not_show_goes_whole() {
-    let setting = Setting::default();
+    let setting = in_udp();
     let [mut first, mut second] = relaying(setting).0;
     let packet = esp(setting, 1).remove(0);
     let joined = first.take(Way::Inbound, Ingress::PortJoined, from_ref(&packet)).remove(0).1;
@@ -208,7 +268,7 @@ fn what_a_head_does_not_show_goes_whole() {
     let total = optioned.len() as u16;
     optioned[2..4].copy_from_slice(&total.to_be_bytes());
     optioned[10..12].fill(0);
-    let sum = testudo_wire::checksum::Sum::new().bytes(&optioned[..60]).finish();
+    let sum = Sum::new().bytes(&optioned[..60]).finish();
     optioned[10..12].copy_from_slice(&sum.to_be_bytes());
     let optioned = relayed(&mut first, Way::Inbound, &[optioned]).remove(0);
     assert_eq!(spi_of(&optioned).relay_kind(), Some(RelayKind::Whole));
@@ -229,30 +289,30 @@ fn beside_an_older_node_esp_goes_whole() {
 
 /// The other node may be in the next view already.
 #[test]
-fn a_packet_waits_for_the_relay_sa_of_its_head() {
-    let setting = Setting::default();
-    let [mut first, mut second] = relaying(setting).0;
-    first.set_relay(1, ShardSet::EMPTY);
-    let sent = relayed(&mut first, Way::Inbound, &esp(setting, 1)).remove(0);
-    let spi = Spi::of_relay(RelayKind::Head, 1, 1).unwrap();
-    assert_eq!(arrive(&mut second, &sent), Verdict::Early(spi));
-    second.set_relay(1, ShardSet::ALL);
-    assert_eq!(arrive(&mut second, &sent), Verdict::Forward);
+fn a_packet_waits_for_its_relay_sa() {
+    for (setting, kind) in [(in_udp(), RelayKind::Head), (Setting::default(), RelayKind::Bare)] {
+        let [mut first, mut second] = relaying(setting).0;
+        first.set_relay(1, ShardSet::EMPTY);
+        let sent = relayed(&mut first, Way::Inbound, &esp(setting, 1)).remove(0);
+        assert_eq!(arrive(&mut second, &sent), Verdict::Early(Spi::of_relay(kind, 1, 1).unwrap()));
+        second.set_relay(1, ShardSet::ALL);
+        assert_eq!(arrive(&mut second, &sent), Verdict::Forward);
+    }
 }
 
 /// It waits as what it is: a packet that another node has relayed, and that must not be relayed
 /// again.
 #[test]
 fn a_packet_that_waits_for_its_shard_keeps_that_it_was_relayed() {
-    let setting = Setting::default();
+    let setting = in_udp();
     let [mut first, mut second] = relaying(setting).0;
     second.plane.apply(Command::SetShards(ShardSet::EMPTY));
     second.plane.apply(Command::Hold(ShardSet::ALL));
     let packet = esp(setting, 1);
     let sent = relayed(&mut first, Way::Inbound, &packet);
     let mut buffer = [&[0; 200][..], &sent[0], &[0; 64]].concat();
-    let buf = testudo_wire::packet::PacketBuf::new(&mut buffer, 200, sent[0].len()).unwrap();
-    let mut item = [testudo_ipsec::dataplane::Item::new(buf, Ingress::Port)];
+    let buf = PacketBuf::new(&mut buffer, 200, sent[0].len()).unwrap();
+    let mut item = [Item::new(buf, Ingress::Port)];
     second.plane.inbound(&mut item);
     assert_eq!((item[0].verdict, item[0].ingress), (Verdict::Held, Ingress::Relayed));
     assert_eq!(item[0].buf.data(), packet[0]);
@@ -265,7 +325,12 @@ fn a_packet_that_waits_for_its_shard_keeps_that_it_was_relayed() {
 /// RFC 6040: a router between the nodes marks the outer packet.
 #[test]
 fn congestion_between_the_nodes_reaches_the_inner_packet() {
-    let setting = Setting::default();
+    for setting in [in_udp(), Setting::default()] {
+        congestion_reaches_the_inner_packet(setting);
+    }
+}
+
+fn congestion_reaches_the_inner_packet(setting: Setting) {
     let [mut first, mut second] = relaying(setting).0;
     let capable = v4_with(
         |f| (f.src, f.dst, f.tos) = ([10, 2, 0, 2].into(), [10, 1, 0, 9].into(), 2),
@@ -285,11 +350,13 @@ fn congestion_between_the_nodes_reaches_the_inner_packet() {
 }
 
 #[test]
-fn no_relayed_head_costs_an_allocation() {
-    use testudo_ipsec::dataplane::Item;
-    use testudo_wire::packet::PacketBuf;
+fn no_relayed_esp_costs_an_allocation() {
+    for setting in [in_udp(), Setting::default()] {
+        relay_without_allocation(setting);
+    }
+}
 
-    let setting = Setting::default();
+fn relay_without_allocation(setting: Setting) {
     let [mut first, mut second] = relaying(setting).0;
     let mut frames: Vec<Vec<u8>> =
         esp(setting, 64).iter().map(|packet| [&[0; 192][..], packet, &[0; 64]].concat()).collect();
@@ -313,7 +380,7 @@ proptest! {
     #[test]
     fn no_octets_pass_for_a_relayed_packet(
         octets in prop::collection::vec(any::<u8>(), 0..200),
-        authentic in any::<bool>(),
+        way in 0usize..3,
         tunnel in 0usize..8,
         is_esp in any::<bool>(),
         cut in 0usize..40,
@@ -324,14 +391,18 @@ proptest! {
             true => around(&setting.tunnel, &octets),
             false => outer(&setting.tunnel, Protocol(octets.first().copied().unwrap_or(0)), &octets),
         };
-        let kind = if authentic { RelayKind::Head } else { RelayKind::Whole };
-        let mut packet = forged(setting, kind, 1, &inner);
+        let mut packet = match way {
+            0 => forged(setting, RelayKind::Head, 1, &inner),
+            // The wrong key.
+            1 => forged(setting, RelayKind::Whole, 1, &inner),
+            _ => bare(&inner),
+        };
         packet.truncate(packet.len() - cut);
         let total = packet.len() as u16;
         if let Some(bytes) = packet.get_mut(2..4) {
             bytes.copy_from_slice(&total.to_be_bytes());
             packet[10..12].fill(0);
-            let sum = testudo_wire::checksum::Sum::new().bytes(&packet[..20]).finish();
+            let sum = Sum::new().bytes(&packet[..20]).finish();
             packet[10..12].copy_from_slice(&sum.to_be_bytes());
         }
         let verdict = arrive(&mut second, &packet);

@@ -71,7 +71,7 @@ impl Setting {
     }
 
     fn kinds(self) -> &'static [RelayKind] {
-        if self.older { &[RelayKind::Whole] } else { &RelayKind::ALL }
+        if self.older { &[RelayKind::Whole] } else { &RelayKind::SAS }
     }
 
     /// A gateway with both SAs.

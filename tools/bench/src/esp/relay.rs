@@ -154,7 +154,7 @@ fn measure(
 ) -> Result<[Row; 3], BenchError> {
     let mut rig = Rig::new(library, suite, traffic, Membership::Home)?;
     let line = |kinds| RelayLine::new(library, suite, traffic, kinds);
-    let mut lines = [line(&RelayKind::ALL)?, line(&[RelayKind::Whole])?];
+    let mut lines = [line(&RelayKind::SAS)?, line(&[RelayKind::Whole])?];
     let mut right = [const { Stopwatch::new() }; 2];
     let mut wrong = [const { [const { [const { Stopwatch::new() }; 2] }; 2] }; 2];
     let round = Duration::from_secs_f64(args.seconds / f64::from(args.rounds));

@@ -6,9 +6,9 @@ use super::plan::{self, OutboundPlan, Planner, Room};
 use super::seal::{finish, seal};
 use crate::dataplane::Dataplane;
 use crate::dataplane::burst::{Ingress, Item, Verdict};
-use crate::dataplane::relay::{self, HEAD_LEN, Relay};
+use crate::dataplane::relay::{self, BEFORE_PACKET, HEAD_LEN, Relay};
 use crate::dataplane::shards::is_carried;
-use crate::demux::FoundEsp;
+use crate::demux::{Form, FoundEsp};
 use crate::drops::DropReason;
 use crate::esp::{Marks, tunnel};
 use crate::inner::Inner;
@@ -17,11 +17,9 @@ use crate::sa::{OutboundSa, SaKey};
 use crate::spd::PolicyId;
 use testudo_base::spi::{RelayKind, Shard};
 use testudo_crypto::{Aad, SealJob, TAG_LEN, seal_burst};
+use testudo_wire::esp;
 use testudo_wire::ip::Protocol;
 use testudo_wire::packet::PacketBuf;
-
-/// Octets from the header of ESP or AH on that show its SA and its number.
-const SHOWN: usize = 12;
 
 impl<'s> Planner<'s, '_> {
     /// Plans a packet that another node has to work on: it is relayed, or dropped because that node
@@ -87,22 +85,28 @@ fn plan<'s>(
     Ok(OutboundPlan { next_header, ..plan::plan(sa, inner, at, fits, pieces) })
 }
 
-/// Plans ESP or AH as it came by a port, inside the SA to the carrier that encrypts its head. `None`
-/// if it must go whole: a node of the view does not know such SAs, the packet came in fragments,
-/// which no field of it would show, or its head does not show where it belongs.
+/// Plans ESP or AH as it came by a port, inside the SA to the carrier that encrypts heads, bare or
+/// not. `None` if it must go whole: a node of the view does not know such packets, the packet came in
+/// fragments, which no field of it would show, or its head does not show where it belongs.
 #[inline]
-fn plan_head<'s>(relay: &'s Relay, item: &Item<'_>, foreign: Foreign<'_>) -> Option<OutboundPlan<'s>> {
+fn plan_protected<'s>(
+    relay: &'s Relay,
+    item: &Item<'_>,
+    foreign: Foreign<'_>,
+) -> Option<(OutboundPlan<'s>, RelayKind)> {
     let Foreign { at, shard, arrived } = foreign;
     let sa = relay.way(shard, RelayKind::Head)?;
+    let (kind, icv_len) =
+        if arrived.form == Form::EspInUdp { (RelayKind::Head, TAG_LEN) } else { (RelayKind::Bare, 0) };
     let room = Room::of(sa);
-    let shows = usize::from(arrived.at) + SHOWN <= HEAD_LEN;
-    let has_room = item.buf.headroom() >= room.prefix && item.buf.tailroom() >= TAG_LEN;
+    let shows = kind == RelayKind::Bare || usize::from(arrived.at) + esp::HEADER <= HEAD_LEN;
+    let has_room = item.buf.headroom() >= room.prefix && item.buf.tailroom() >= icv_len;
     if item.ingress != Ingress::Port || !shows || !has_room {
         return None;
     }
     let len = item.buf.len();
-    let pieces = if sa.outer.is_ipv6() { room.pieces(sa, len + TAG_LEN) } else { None };
-    Some(OutboundPlan {
+    let pieces = if sa.outer.is_ipv6() { room.pieces(sa, len + icv_len) } else { None };
+    let plan = OutboundPlan {
         sa,
         sequence: 0,
         iv: 0,
@@ -111,9 +115,10 @@ fn plan_head<'s>(relay: &'s Relay, item: &Item<'_>, foreign: Foreign<'_>) -> Opt
         class: tunnel::outer_class(sa.copy, arrived.class),
         df: false,
         pieces,
-        // There is no trailer: the head shows the version.
+        // There is no trailer: the packet shows its version.
         next_header: Protocol::NO_NEXT,
-    })
+    };
+    Some((plan, kind))
 }
 
 /// Plans ESP or AH, inside a relay SA that encrypts all of it.
@@ -135,16 +140,24 @@ impl Dataplane {
     pub(in crate::dataplane) fn relay_inbound(&mut self, burst: &mut [Item<'_>], foreign: &[Foreign<'_>]) {
         let Some(relay) = self.relay.as_deref() else { return };
         let counters = &self.counters.inbound;
-        let (mut heads, mut whole) = (Burst::new(), Burst::new());
+        let (mut bare, mut heads, mut whole) = (Burst::new(), Burst::new(), Burst::new());
         for foreign in foreign {
             let Some(item) = burst.get_mut(usize::from(foreign.at)) else { continue };
-            match plan_head(relay, item, *foreign) {
-                Some(plan) => heads.push(plan),
+            match plan_protected(relay, item, *foreign) {
+                Some((plan, RelayKind::Bare)) => bare.push(plan),
+                Some((plan, _)) => heads.push(plan),
                 None => match plan_whole(relay, item, *foreign) {
                     Ok(plan) => whole.push(plan),
                     Err(reason) => item.refuse(reason, counters),
                 },
             }
+        }
+        if !bare.is_empty() {
+            wrap_bare(burst, &bare, self.ids.take(bare.len() as u16));
+            finish(burst, &bare, counters, &mut self.events, self.now);
+        }
+        if heads.is_empty() && whole.is_empty() {
+            return;
         }
         let mut low = Low {
             table: &self.outbound,
@@ -167,6 +180,34 @@ impl Dataplane {
             finish(burst, &whole, counters, &mut self.events, self.now);
         }
     }
+}
+
+/// Puts planned packets behind the header of their relay SA.
+fn wrap_bare(burst: &mut [Item<'_>], plans: &[OutboundPlan<'_>], mut id: u16) {
+    for plan in plans {
+        let Some(item) = burst.get_mut(usize::from(plan.at)) else { continue };
+        id = id.wrapping_add(1);
+        item.verdict = match write_bare(&mut item.buf, plan, id) {
+            Some(()) => plan.sealed(),
+            None => Verdict::Drop(DropReason::NoRoom),
+        };
+    }
+}
+
+/// Writes the outer header. `None` if there is no room, which the planner has ruled out.
+#[inline]
+fn write_bare(buf: &mut PacketBuf<'_>, plan: &OutboundPlan<'_>, id: u16) -> Option<()> {
+    let sa = plan.sa;
+    if !buf.grow_front(sa.outer.prefix_len()) {
+        return None;
+    }
+    let total = buf.len() as u16;
+    let marks = Marks { class: plan.class, df: plan.df, id, sequence: 0, iv: 0 };
+    let prefix = buf.data_mut().get_mut(..sa.outer.prefix_len())?;
+    sa.outer.write(prefix, total, &marks);
+    let (_, behind_ip) = prefix.split_last_chunk_mut::<BEFORE_PACKET>()?;
+    let spi = sa.spi.with_relay_kind(RelayKind::Bare);
+    behind_ip.first_chunk_mut().map(|place| *place = spi.0.to_be_bytes())
 }
 
 /// Encrypts the heads of planned packets, each behind the header of its relay SA.
