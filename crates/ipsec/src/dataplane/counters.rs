@@ -137,9 +137,9 @@ pub struct DirectionTotals {
     pub onward: u64,
     /// Given back to wait for their SA, and not given up since.
     pub early: u64,
-    /// Encrypted for another node, which carries their shard.
+    /// Sent on to another node, which carries their shard.
     pub relayed: u64,
-    /// Given back as another node has relayed them. They count again.
+    /// Relayed by another node. They count again, as what they were there.
     pub relayed_in: u64,
     /// Dropped, for all reasons.
     pub dropped: u64,
