@@ -73,6 +73,7 @@ impl Dataplane {
             transit: (!self.transit.is_idle(self.now)).then_some(&mut self.transit),
             relay: self.relay.as_deref(),
             pairs: self.pairs,
+            clock: self.clock.as_deref(),
             replier: Replier { sources, limit: &mut self.icmp_limit, counters },
             counters,
             events: &mut self.events,
@@ -86,6 +87,7 @@ impl Dataplane {
         let mut low = Low {
             table: &self.outbound,
             clock: self.clock.as_deref(),
+            counts_all: self.relay.is_none(),
             iv_told: &mut self.iv_low_told,
             events: &mut self.events,
             now: self.now,

@@ -6,6 +6,9 @@
 //! not below the clock. A *stripe* gives each row one number for each node: that of the node's
 //! class. So the nodes share nothing but the stripe, and none gets ahead of the others by more than
 //! the clock does.
+//!
+//! Where routers give each packet to one node, a node counts the rows that it uses, and the clock
+//! shows how far the others have come, as they say from time to time.
 
 use super::sequence::limit;
 use crate::atomics::AtomicU64;
@@ -113,6 +116,12 @@ impl Stripes {
         self.0.last()
     }
 
+    /// True if the first stripe has begun at this row, and the last one has not ended.
+    pub fn cover(&self, row: u64) -> bool {
+        let begins = self.0.first().is_some_and(|first| first.first_row <= row);
+        begins && self.latest().is_some_and(|latest| row < latest.end_row())
+    }
+
     /// The stripes, by their rows.
     pub fn iter(&self) -> impl Iterator<Item = &Stripe> {
         self.0.iter()
@@ -134,10 +143,11 @@ impl Stripes {
     }
 }
 
-/// The clock of the rows. All nodes of a cluster read about the same time, because all of them see
-/// the packets that it counts.
+/// The clock of the rows. All nodes of a cluster read about the same time: all of them see the
+/// packets that it counts, or tell each other how many they have sent.
 pub trait RowClock: Debug + Send + Sync {
-    /// How many packets have been counted so far of the spread tunnels with this home. It never
+    /// How many packets have been counted so far of the spread tunnels with this home; where
+    /// routers give each packet to one node, the latest row that another node has told. It never
     /// falls.
     fn now(&self, home: Shard) -> u64;
 }

@@ -29,6 +29,7 @@ mod scapy;
 mod separate;
 mod spread;
 mod spread_models;
+mod spread_routed;
 mod trains;
 mod transit;
 mod transport;

@@ -24,7 +24,7 @@ use testudo_wire::udp;
 const NO_BLOCK: Verdict = Verdict::Drop(DropReason::NoBlock);
 const REPLAYED: Verdict = Verdict::Drop(DropReason::Replayed);
 
-fn key() -> SipKey {
+pub(crate) fn key() -> SipKey {
     SipKey::new([5; 16])
 }
 
@@ -67,7 +67,7 @@ fn sender(tunnel: &Tunnel, by: Spread, shards: ShardSet) -> Gateway {
     node
 }
 
-fn half() -> ShardSet {
+pub(crate) fn half() -> ShardSet {
     (0..=255).filter(|shard| shard % 2 == 1).map(Shard).collect()
 }
 
@@ -78,7 +78,7 @@ pub(crate) fn in_session(session: u16, number: u64, len: usize) -> Vec<u8> {
     v4_with(|fields| fields.id = number as u16, Protocol::UDP, &payload)
 }
 
-fn number(packet: &[u8]) -> u32 {
+pub(crate) fn number(packet: &[u8]) -> u32 {
     u32::from_be_bytes(packet[24..28].try_into().unwrap())
 }
 
@@ -330,7 +330,7 @@ fn own_numbers_of_a_spread_sa_are_recognised() {
 }
 
 /// Packets from the peer, by their numbers.
-fn from_peer(tunnel: &Tunnel, count: usize) -> Vec<Vec<u8>> {
+pub(crate) fn from_peer(tunnel: &Tunnel, count: usize) -> Vec<Vec<u8>> {
     forwarded(peer(tunnel).outbound(&back(count)))
 }
 

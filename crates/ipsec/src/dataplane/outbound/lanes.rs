@@ -1,10 +1,15 @@
 //! The lanes of clear packets: which node works on a packet of a spread SA.
+//!
+//! Where all nodes have a packet, its lane decides. Where routers give it to one node, that node
+//! has to work on it or to relay it. Any node that has numbers can send it, and relaying it would
+//! cost as much as that. So the lane only decides if this node has no numbers.
 
 use super::Burst;
 use super::plan::Planner;
 use super::train::{OutboundTrain, TrainMember};
 use crate::dataplane::burst::{Ingress, Item};
 use crate::dataplane::shards::is_carried;
+use crate::dataplane::table::row_now;
 use crate::drops::DropReason;
 use crate::sa::OutboundSa;
 use testudo_base::lane::{self, Spread};
@@ -13,10 +18,10 @@ use testudo_base::spi::Shard;
 /// A header without options, and what the lane of a session depends on behind it.
 const SHOWS_SESSION: u16 = 28;
 
-/// True if all nodes have the packet. Otherwise it has come to this node alone, which must work on
-/// it: it was sent or decrypted here, or its fragments found this node before they were joined.
-fn is_dealt_out(ingress: Ingress) -> bool {
-    !ingress.is_host() && ingress != Ingress::PortJoined
+/// True if only this node has the packet although all nodes see all packets: it was sent or
+/// decrypted here, or its fragments found this node before they were joined.
+fn is_only_here(ingress: Ingress) -> bool {
+    ingress.is_host() || ingress == Ingress::PortJoined
 }
 
 impl Planner<'_, '_> {
@@ -25,16 +30,36 @@ impl Planner<'_, '_> {
     pub(super) fn carries(&self, item: &Item<'_>, sa: &OutboundSa) -> bool {
         match sa.spread_by() {
             None => self.is_home(sa),
-            Some(spread) => self.carries_lane(item, spread),
+            Some(spread) => self.carries_packet(item, sa, spread),
         }
     }
 
     #[inline(never)]
-    fn carries_lane(&self, item: &Item<'_>, spread: Spread) -> bool {
-        !is_dealt_out(item.ingress) || is_carried(self.lane(item, spread), self.shards)
+    fn carries_packet(&self, item: &Item<'_>, sa: &OutboundSa, spread: Spread) -> bool {
+        !self.is_dealt_out(item.ingress, sa) || self.carries_lane(item, spread)
     }
 
-    fn lane(&self, item: &Item<'_>, spread: Spread) -> Shard {
+    fn carries_lane(&self, item: &Item<'_>, spread: Spread) -> bool {
+        is_carried(self.lane(item, spread), self.shards)
+    }
+
+    /// True if the lane decides which node works on a packet.
+    fn is_dealt_out(&self, ingress: Ingress, sa: &OutboundSa) -> bool {
+        match self.relay {
+            Some(_) => !self.may_number(sa),
+            None => !is_only_here(ingress),
+        }
+    }
+
+    /// True if this node is in service and has numbers of a spread SA. A node that has joined knows
+    /// only a stripe that has yet to begin: its numbers lie above those of all other nodes.
+    fn may_number(&self, sa: &OutboundSa) -> bool {
+        let stripes = self.table.get(sa.policy()).and_then(|place| place.stripes.as_deref());
+        let row = || sa.next_row().max(row_now(sa, self.clock));
+        !self.shards.is_empty() && stripes.is_some_and(|stripes| stripes.cover(row()))
+    }
+
+    pub(super) fn lane(&self, item: &Item<'_>, spread: Spread) -> Shard {
         lane::of_packet(self.pairs, spread, item.buf.data())
     }
 
@@ -43,12 +68,23 @@ impl Planner<'_, '_> {
     pub(super) fn shard_of(&self, item: &Item<'_>, sa: &OutboundSa) -> Option<Shard> {
         match sa.spread_by() {
             None => Some(sa.pair.shard()),
-            Some(spread) => is_dealt_out(item.ingress).then(|| self.lane(item, spread)),
+            Some(spread) => self.is_dealt_out(item.ingress, sa).then(|| self.lane(item, spread)),
         }
     }
 
-    /// The packets of a train that this node works on, if the SA is spread. The others get their
-    /// verdicts.
+    /// True if the packets of a train may have one plan: this node works on all of them, or only
+    /// has to find out which are its own.
+    #[inline]
+    pub(super) fn may_template(&self, sa: &OutboundSa) -> bool {
+        match (sa.spread_by(), self.relay) {
+            (None, _) => self.is_home(sa),
+            (Some(_), None) => true,
+            (Some(_), Some(_)) => self.may_number(sa),
+        }
+    }
+
+    /// The packets of a train that this node works on, if the SA is spread and others have them
+    /// too. The rest get their verdicts.
     #[inline]
     pub(super) fn of_own_lanes(
         &self,
@@ -57,7 +93,7 @@ impl Planner<'_, '_> {
         members: &[TrainMember],
         sa: &OutboundSa,
     ) -> Option<Burst<TrainMember>> {
-        let spread = sa.spread_by()?;
+        let spread = sa.spread_by().filter(|_| self.relay.is_none())?;
         Some(self.own_members(burst, train, members, spread))
     }
 
@@ -73,7 +109,7 @@ impl Planner<'_, '_> {
         let (mut own, mut known) = (Burst::new(), None);
         for member in members {
             let Some(item) = burst.get_mut(usize::from(member.at)) else { continue };
-            let find = || self.carries_lane(item, spread);
+            let find = || is_only_here(item.ingress) || self.carries_lane(item, spread);
             let shows_session =
                 of_session && member.len >= SHOWS_SESSION && item.buf.data().first() == Some(&0x45);
             let here = if shows_session { *known.get_or_insert_with(find) } else { find() };

@@ -86,6 +86,8 @@ pub(super) struct Low<'d> {
     pub(super) table: &'d OutboundTable,
     /// The clock of the rows of spread SAs.
     pub(super) clock: Option<&'d dyn RowClock>,
+    /// The clock has counted the packets of this burst too: all nodes see all packets.
+    pub(super) counts_all: bool,
     pub(super) iv_told: &'d mut Option<u64>,
     pub(super) events: &'d mut Events,
     pub(super) now: u64,
@@ -123,14 +125,15 @@ impl Low<'_> {
         }
     }
 
-    /// Takes rows of a spread SA: none if its policy has no stripes, or another SA by now. The clock
-    /// has counted all of the packets, so the last of them takes the row that it shows.
+    /// Takes rows of a spread SA: none if its policy has no stripes, or another SA by now. If the
+    /// clock has counted all of the packets, the last of them takes the row that it shows.
+    /// Otherwise it shows how far other nodes have come, and the first of them goes on from there.
     fn reserve_rows(&self, sa: &OutboundSa, rows: &Rows, wanted: u32) -> ReservedRows {
         let place = self.table.get(sa.policy());
         let is_of = |place: &&PolicyPlace| place.sa.as_ref().is_some_and(|own| own.shares_rows(sa));
         match place.filter(is_of).and_then(|place| place.stripes.as_deref()) {
             Some(stripes) => {
-                let before = u64::from(wanted.saturating_sub(1));
+                let before = if self.counts_all { u64::from(wanted.saturating_sub(1)) } else { 0 };
                 rows.reserve(stripes, row_now(sa, self.clock).saturating_sub(before), wanted)
             }
             None => ReservedRows::NONE,

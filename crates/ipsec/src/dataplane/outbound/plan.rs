@@ -15,6 +15,7 @@ use crate::drops::DropReason;
 use crate::esp::tunnel;
 use crate::flow::Path;
 use crate::inner::Inner;
+use crate::number::RowClock;
 use crate::packet_selector::PacketSelector;
 use crate::sa::OutboundSa;
 use crate::spd::{PolicyId, Spd, is_everything};
@@ -71,6 +72,8 @@ pub(super) struct Planner<'s, 'd> {
     /// Set if packets of other nodes are relayed.
     pub(super) relay: Option<&'s Relay>,
     pub(super) pairs: SipKey,
+    /// The clock of the rows of spread SAs.
+    pub(super) clock: Option<&'d dyn RowClock>,
     pub(super) replier: Replier<'d>,
     pub(super) counters: &'d Counters,
     pub(super) events: &'d mut Events,
@@ -122,8 +125,7 @@ impl<'s> Planner<'s, '_> {
         if self.bundles.is_some() || self.transit.is_some() {
             return None;
         }
-        let may_carry = |sa: &&OutboundSa| sa.spread_by().is_some() || self.is_home(sa);
-        let sa = self.table.sa(policy).filter(|sa| !sa.outer.is_transport()).filter(may_carry)?;
+        let sa = self.table.sa(policy).filter(|sa| !sa.outer.is_transport() && self.may_template(sa))?;
         Some((plan(sa, &train.inner, 0, true, None), Room::of(sa)))
     }
 

@@ -41,7 +41,11 @@ impl<'s> Planner<'s, '_> {
     /// The shard of a packet that another node has to work on. `None` in transport mode: the SA
     /// carries what its node's own host sends.
     pub(super) fn relay_shard(&self, item: &Item<'_>, sa: &OutboundSa) -> Option<Shard> {
-        self.shard_of(item, sa).filter(|_| !sa.outer.is_transport())
+        match sa.spread_by() {
+            // The stripe may have begun since this node found that it has no numbers.
+            Some(spread) if self.relay.is_some() => Some(self.lane(item, spread)),
+            _ => self.shard_of(item, sa).filter(|_| !sa.outer.is_transport()),
+        }
     }
 
     /// The home of a policy's packets, if another node carries it: that node asks for the missing
@@ -162,6 +166,7 @@ impl Dataplane {
         let mut low = Low {
             table: &self.outbound,
             clock: self.clock.as_deref(),
+            counts_all: false,
             iv_told: &mut self.iv_low_told,
             events: &mut self.events,
             now: self.now,

@@ -61,6 +61,16 @@ fn the_latest_few_stripes_are_kept() {
 }
 
 #[test]
+fn stripes_cover_rows_from_the_first_that_has_begun_to_the_end_of_the_last() {
+    let covered = |known: &Stripes| (0..40).filter(|row| known.cover(*row)).collect::<Vec<u64>>();
+    assert_eq!(covered(&Stripes::new()), []);
+    assert_eq!(covered(&stripes(&[stripe(5, 3, 1)])), [5, 6, 7]);
+    // A node that is between two stripes goes on in the later one.
+    let two = stripes(&[stripe(5, 3, 1), stripe(10, 2, 10)]);
+    assert_eq!(covered(&two), (5..12).collect::<Vec<_>>());
+}
+
+#[test]
 fn rows_follow_the_clock_and_never_go_back() {
     let (rows, known) = (Rows::new(), stripes(&[stripe(100, 1000, 1)]));
     assert_eq!(rows.next_row(), 0);
