@@ -107,6 +107,9 @@ static __always_inline __u32 home_of_pair6(const struct cluster *cluster, const 
 /*
  * Counts a clear packet for a spread prefix, whichever node works on it: all nodes count the same
  * packets. The packets of a shard may arrive on several processors.
+ *
+ * Where routers choose the node, each node would count others: its worker counts the rows that it
+ * uses instead, and works on the packet whatever its lane.
  */
 static __always_inline void advance_clock(const struct arrival *arrival, __u32 shard)
 {
@@ -124,7 +127,8 @@ static __always_inline __u32 home_of_prefix(struct xdp_md *ctx, const struct arr
 
 	if (!(flags & PREFIX_HOMED))
 		return HOME(HOME_EVERYBODY, 0);
-	if (flags & (PREFIX_SPREAD_SESSION | PREFIX_SPREAD_PACKET)) {
+	if (flags & (PREFIX_SPREAD_SESSION | PREFIX_SPREAD_PACKET) &&
+	    !(arrival->cluster->flags & CLUSTER_ROUTED)) {
 		advance_clock(arrival, shard);
 		shard = lane_of_packet(ctx, arrival->cluster, flags) & 0xff;
 	}

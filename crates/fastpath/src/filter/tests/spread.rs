@@ -236,6 +236,22 @@ fn a_row_clock_counts_the_packets_of_all_nodes() {
     assert_eq!((clocks.now(Shard(255)), clocks.now(HOME)), (1, counted + 1));
 }
 
+/// Where routers choose the node, it works on what comes, and tells the others which rows it uses.
+#[test]
+fn behind_routers_every_clear_packet_is_kept_and_none_is_counted() {
+    let bench = bench();
+    let clocks = bench.clocks();
+    for used in [BY_SESSION, BY_PACKET] {
+        ["10.2.0.0/16", "2001:db8:2::/48"].iter().for_each(|prefix| bench.set_prefix(prefix, used));
+        for packet in clear_packets() {
+            let frame = framed(PORT_MAC, &packet);
+            bench.set_cluster(&node(NO_SHARD).with_routed(true));
+            assert_eq!(bench.run(&frame).reason, Reason::WorkerProtect, "{packet:02x?}");
+            assert_eq!(clocks.now(HOME), 0);
+        }
+    }
+}
+
 /// All nodes count it, because only the carrier of its lane looks at its source.
 #[test]
 fn a_row_clock_counts_what_its_carrier_drops() {
