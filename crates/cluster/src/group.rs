@@ -152,6 +152,7 @@ impl Group {
         if self.vitals.beat(&mut self.core, &self.views, now) {
             self.fence.extend_alone(&mut self.core, &self.views, &self.vitals, now);
         }
+        self.vitals.tell_rows(&mut self.core, now);
         self.vitals.suspect(&mut self.core, self.views.members(), now);
         self.queue.handle_timeout(now);
         if self.views.next_timeout().is_some_and(|at| at <= now) {
@@ -181,8 +182,9 @@ impl Group {
     }
 
     /// The row clocks that go out with this node's heartbeats: how many clear packets for spread
-    /// tunnels it has counted, by home shard. To be left empty while a member runs a version
-    /// without spread tunnels.
+    /// tunnels it has counted, by home shard. Where routers give each packet to one node, they go
+    /// out more often while they move fast. To be left empty while a member runs a version without
+    /// spread tunnels.
     pub fn set_row_clocks(&mut self, clocks: Vec<(Shard, u64)>) {
         self.vitals.set_row_clocks(clocks);
     }

@@ -30,8 +30,8 @@ use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 /// has no new operation: a node of that version is brought up to date beside the engine. 18 has
 /// more in the states of IKE SAs: see [`states`]. 19 brought [`Op::LineRate`]. 20 again has more in
 /// the states of IKE SAs. 21 brought [`Effect::Replace`]. 22 brought Child SAs that are spread over
-/// the nodes, 23 [`Ranking::Balanced`] and other lanes. 24 brought [`Op::EngineNodes`].
-/// 25 has no new operation: nodes of that version relay ESP and AH by SAs of their own.
+/// the nodes, 23 [`Ranking::Balanced`] and other lanes. 24 brought [`Op::EngineNodes`]. 25 brought
+/// [`Op::LaneFloors`], and SAs of their own for the ESP and AH that nodes relay.
 pub(crate) const OLDEST: u8 = 15;
 pub(crate) const NEWEST: u8 = 25;
 /// The version that brought [`Op::Configure`] and all operations after it, and RFC 6311 in the
@@ -59,6 +59,10 @@ pub(crate) const ROSTERS: u8 = 24;
 
 /// The version that brought relay SAs of the kind `Head`.
 pub(crate) const RELAYED_HEADS: u8 = 25;
+
+/// The version that brought [`Op::LaneFloors`], and Child SAs that are spread over nodes behind
+/// routers.
+pub(crate) const LANE_FLOORS: u8 = 25;
 
 /// How nodes of this version rank for a shard.
 pub(crate) fn ranking(version: u8) -> Ranking {
@@ -153,6 +157,9 @@ pub(crate) enum Op {
     LaneTops(Vec<(Spi, Vec<(Shard, u64)>)>),
     /// The nodes that the sender's engine is configured with.
     EngineNodes { nodes: Vec<NodeId> },
+    /// Spread Child SAs of which the sender has taken lanes, and numbers up to which it counts all
+    /// of them as seen. They may lie above all that the peer has sent.
+    LaneFloors(Vec<(Spi, u64)>),
 }
 
 /// An IKE SA.
@@ -299,6 +306,7 @@ impl Op {
             | Self::RemoteEvent(_)
             | Self::LineRate { .. }
             | Self::LaneTops(_)
+            | Self::LaneFloors(_)
             | Self::EngineNodes { .. } => {
                 return None;
             }
@@ -314,6 +322,7 @@ impl Op {
             }
             Self::Child(_) | Self::SpreadChild { .. } => 512,
             Self::LaneTops(sas) => sas.iter().map(|(_, tops)| 12 + tops.len() * 11).sum::<usize>() + 8,
+            Self::LaneFloors(floors) => 8 + floors.len() * 15,
             Self::Renew(grants) | Self::Bump(grants) => 16 + grants.grants.len() * 16,
             Self::HighWaterMarks { moved, .. } => 48 + moved.len() * 14,
             Self::PathMtus(paths) => 8 + paths.len() * 24,
@@ -346,6 +355,7 @@ impl Op {
             Self::LineRate { .. } => LINE_RATES,
             Self::SpreadChild { .. } | Self::Stripe(_) | Self::LaneTops(_) => SPREADING,
             Self::EngineNodes { .. } => ROSTERS,
+            Self::LaneFloors(_) => LANE_FLOORS,
             _ => OLDEST,
         }
     }

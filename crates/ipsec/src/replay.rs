@@ -6,7 +6,7 @@ mod lanes;
 mod tests;
 mod window;
 
-pub use lanes::Lanes;
+pub use lanes::{LaneFloor, Lanes};
 pub use window::{MAX_WINDOW, ReplayWindow, WindowSnapshot};
 
 /// The floor for a node that takes an inbound SA over: numbers up to it count as seen. It is the

@@ -82,6 +82,10 @@ plants! {
     /// A node that takes an SA over counts on having seen its packets, although routers gave them
     /// to another node.
     FloorAsSeen = "floor-as-seen",
+    /// A node tells no other how far its rows have come.
+    RowsNotTold = "rows-not-told",
+    /// A node that takes lanes over does not say that the peer may be below their floors.
+    LaneFloorsNotTold = "lane-floors-not-told",
     /// What was relayed to a node and is not for it is relayed again.
     RelayedTwice = "relayed-twice",
     /// Rings are judged by the nodes of testudo.toml, whatever operators have changed.

@@ -199,6 +199,11 @@ pub trait Host {
     /// True if packets of the shard pass here now, and not provisionally.
     fn owns(&self, now: Time, shard: Shard) -> bool;
 
+    /// How far the rows of spread SAs have come, by home shard, where nodes have to tell each other.
+    fn rows(&self) -> Vec<(Shard, u64)> {
+        Vec::new()
+    }
+
     /// True if the last view, and the messages since, make it the owner or the standby of the
     /// shard.
     fn is_named(&self, shard: Shard) -> bool;

@@ -13,7 +13,7 @@ use crate::probe;
 use crate::scenario::Scenario;
 use crate::world::Birth;
 use crate::world::members::FIRST_NODES;
-use spread::{Clocks, spread};
+use spread::Clocks;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ use testudo_ike::endpoint::Target;
 use testudo_ike::message::IkeSpi;
 use testudo_ike::output::{Time, UnixTime};
 use testudo_ipsec::dataplane::{Command, Event, Verdict};
-use testudo_ipsec::number::{RowClock, SequenceBlock};
+use testudo_ipsec::number::SequenceBlock;
 use testudo_ipsec::spd::PolicyId;
 
 /// Interval of reports of accepted sequence numbers.
@@ -120,7 +120,7 @@ impl Node {
             // With few blocks, others take their turns between them.
             blocks_at_once: if scenario.seed.is_multiple_of(3) { 1 } else { 1024 },
             withdraw: Duration::from_nanos(scenario.routed.map_or(0, |routed| routed.withdraw)),
-            spread: spread(scenario),
+            spread: spread::connections(scenario),
             ..MemberConfig::new(group)
         };
         let entropy = || Box::new(birth.entropy.clone());
@@ -137,8 +137,7 @@ impl Node {
         let mut plane = Plane::new(config::VIP, None, scenario.seed, &policies);
         plane.apply(Command::SetShards(ShardSet::EMPTY));
         plane.apply(Command::SetHashKey(member.hash_key()));
-        let clocks = Arc::new(Clocks::new(scenario.first_row(birth.index)));
-        plane.apply(Command::SetClock(Arc::clone(&clocks) as Arc<dyn RowClock>));
+        let clocks = spread::clocks(scenario, birth.index, &mut plane);
         let mut node = Self {
             member,
             plane,
@@ -235,7 +234,7 @@ impl Node {
         }
         let esp = probe::esp(&done.packet);
         let key = esp.and_then(|esp| self.plane.key_out(esp.spi, esp.to));
-        let shard = self.lane_out(packet);
+        let shard = self.shard_of_sent(packet);
         let provisional = shard.is_some_and(|shard| self.provisional.contains(shard));
         self.effects.push(Effect::Outer(Sent { packet: done.packet, key, shard, provisional }));
     }
@@ -427,10 +426,7 @@ impl Host for Node {
     }
 
     fn filter_inner(&mut self, packet: &[u8]) -> bool {
-        if let Some((home, _)) = self.spread_of(packet) {
-            self.clocks.count(home);
-        }
-        self.lane_out(packet).is_some_and(|shard| self.shown.keeps(Home::Packets(shard)))
+        self.keeps_clear(packet)
     }
 
     fn serves(&self, now: Time) -> bool {
@@ -466,6 +462,10 @@ impl Host for Node {
 
     fn owns(&self, now: Time, shard: Shard) -> bool {
         self.is_open(now) && self.shown.packets.without(self.provisional).contains(shard)
+    }
+
+    fn rows(&self) -> Vec<(Shard, u64)> {
+        self.spread_rows()
     }
 
     fn is_named(&self, shard: Shard) -> bool {

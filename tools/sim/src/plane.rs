@@ -217,6 +217,12 @@ impl Plane {
         self.set_outbound(child);
     }
 
+    /// True if a spread Child SA has numbers for the row that the clock shows.
+    pub fn has_numbers(&self, child: ChildSaId, clock: u64) -> bool {
+        let Some(sa) = self.installed.get(&child) else { return false };
+        sa.stripes.as_ref().is_some_and(|stripes| stripes.cover(sa.outbound.next_row().max(clock)))
+    }
+
     /// The peer has a new address.
     pub fn update(&mut self, child: ChildSaId, path: Path) {
         let Some(sa) = self.installed.get_mut(&child) else { return };

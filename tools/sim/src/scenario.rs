@@ -64,7 +64,7 @@ impl Routed {
 }
 
 /// In some worlds routers give each packet to one node. The rest of the world is not changed by
-/// this, but that no tunnel is spread.
+/// this.
 fn routed(seed: u64) -> Option<Routed> {
     let some = Random::new(seed ^ 0x40a7_ed40_a7ed_40a7).permille(250);
     some.then(|| Routed::random(seed))
@@ -167,11 +167,7 @@ impl Scenario {
         Self {
             seed,
             nodes,
-            spread: if routed(seed).is_some() {
-                vec![None; manners.len()]
-            } else {
-                spread(seed, manners.len())
-            },
+            spread: spread(seed, manners.len()),
             routed: routed(seed),
             versions: versions(seed, nodes),
             manners,

@@ -191,6 +191,7 @@ impl World {
         self.run_until(tail);
         if !is_lost {
             self.check_flow();
+            self.check_rows();
         }
         fate::excuse(&mut self);
         self.outcome()

@@ -3,6 +3,7 @@
 
 pub(super) mod peers;
 mod ports;
+mod rows;
 mod suspicion;
 
 use super::core::Core;
@@ -15,6 +16,7 @@ use super::{GroupConfig, GroupOutput};
 use crate::node::NodeId;
 use peers::{Peer, Peers};
 use ports::{Hearing, Ports};
+use rows::RowClocks;
 use std::time::Duration;
 use testudo_base::shard::ShardSet;
 use testudo_base::spi::Shard;
@@ -35,7 +37,7 @@ pub(super) struct Vitals {
     /// The shards whose packets it carries provisionally.
     provisional: ShardSet,
     /// How far the row clocks of shards with spread SAs have come.
-    row_clocks: Vec<(Shard, u64)>,
+    row_clocks: RowClocks,
     next_heartbeat: Time,
     /// Since when this node has done everything in time, and has been in its view.
     attentive: Time,
@@ -61,7 +63,7 @@ impl Vitals {
             ports: Ports::WELL,
             load: 0,
             provisional: ShardSet::EMPTY,
-            row_clocks: Vec::new(),
+            row_clocks: RowClocks::default(),
             next_heartbeat: now,
             attentive: now,
             is_late: false,
@@ -81,7 +83,7 @@ impl Vitals {
 
     /// The row clocks that go out with this node's heartbeats from now on.
     pub(super) fn set_row_clocks(&mut self, clocks: Vec<(Shard, u64)>) {
-        self.row_clocks = clocks;
+        self.row_clocks.set(clocks);
     }
 
     /// Notes if this node is late itself: paused, or starved. Then it has yet to read what has come
@@ -111,11 +113,11 @@ impl Vitals {
         core.outputs.extend(trusted.into_iter().map(GroupOutput::Trusted));
     }
 
-    /// When a heartbeat is due, or a member becomes a suspect if it stays silent.
+    /// When a heartbeat or row clocks are due, or a member becomes a suspect if it stays silent.
     pub(super) fn next_timeout(&self, core: &Core, members: &[NodeId]) -> Time {
         let suspicion = &core.config.suspicion;
         let suspicions = members.iter().filter_map(|node| self.peers.all.get(node)?.listener.due(suspicion));
-        suspicions.fold(self.next_heartbeat, Time::min)
+        suspicions.chain(self.row_clocks.next_timeout()).fold(self.next_heartbeat, Time::min)
     }
 
     /// Sends heartbeats if they are due. True if they were.
@@ -151,8 +153,17 @@ impl Vitals {
         let to: Vec<NodeId> = self.peers.all.keys().copied().collect();
         core.send(&to, self.links.up(), &heartbeat);
         // Beside the heartbeat, whose form older versions know.
-        if !self.row_clocks.is_empty() {
-            core.send(&to, self.links.up(), &Body::RowClocks(self.row_clocks.clone()));
+        let clocks = self.row_clocks.take(&core.config, now);
+        if !clocks.is_empty() {
+            core.send(&to, self.links.up(), &Body::RowClocks(clocks));
+        }
+    }
+
+    /// Sends the row clocks between two heartbeats, over one link, if they move fast.
+    pub(super) fn tell_rows(&mut self, core: &mut Core, now: Time) {
+        if let Some(clocks) = self.row_clocks.take_due(&core.config, now) {
+            let to: Vec<NodeId> = self.peers.all.keys().copied().collect();
+            core.send(&to, self.links.up().take(1), &Body::RowClocks(clocks));
         }
     }
 

@@ -126,6 +126,9 @@ impl Member {
                 stripe,
             ),
             Op::LaneTops(tops) => self.replication.lane_tops_told(&tops),
+            Op::LaneFloors(floors) => {
+                self.replication.numbers.lane_floors_told(&self.replication.replicas, now, &floors)
+            }
             Op::ChildSwitch { from, to } => self.replication.switched(&mut self.core, from, to),
             Op::ChildStart { spi } => {
                 self.replication.started(spi);

@@ -9,7 +9,7 @@ use super::{MemberConfig, MemberCounters, MemberOutput};
 use crate::alloc::{ClusterAllocator, Shared, hash_key};
 use crate::group::{Durable, Group, Position, ViewStart};
 use crate::node::{NodeId, names};
-use crate::update::{Answer, Answered, CONTROL_PLANE, SPREADING};
+use crate::update::{Answer, Answered, CONTROL_PLANE, LANE_FLOORS, SPREADING};
 use commits::Commits;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -140,8 +140,14 @@ impl Core {
     }
 
     /// True if all members of the view spread Child SAs as this node does: see [`SPREADING`].
+    /// Behind routers that came with [`LANE_FLOORS`].
     pub(super) fn can_spread(&self) -> bool {
-        self.view.version >= SPREADING
+        self.view.version >= if self.is_routed() { LANE_FLOORS } else { SPREADING }
+    }
+
+    /// True if all members of the view know [`crate::update::Op::LaneFloors`].
+    pub(super) fn tells_lane_floors(&self) -> bool {
+        self.view.version >= LANE_FLOORS
     }
 
     pub(super) fn log(&mut self, level: LogLevel, message: String) {

@@ -1,6 +1,7 @@
 //! Sequence numbers on their way: granted, stable, given to the data plane.
 
 pub(super) mod blocks;
+pub(super) mod lane_floors;
 pub(super) mod line_rates;
 pub(super) mod marks;
 pub(super) mod stripes;
@@ -13,6 +14,7 @@ use super::replication::replicas::Replicas;
 use crate::group::{Position, Ticket};
 use crate::update::{Grant, Grants, Op};
 use blocks::{owners, standbys};
+use lane_floors::LaneFloors;
 use line_rates::LineRates;
 use marks::HighWaterMarks;
 use std::collections::{BTreeMap, VecDeque};
@@ -153,6 +155,7 @@ pub(super) struct Numbers {
     pub(super) standby: StandbyBlocks,
     pub(super) stripes: StripesUnderWay,
     pub(super) marks: HighWaterMarks,
+    pub(super) lane_floors: LaneFloors,
     pub(super) line_rates: LineRates,
 }
 
@@ -164,6 +167,7 @@ impl Numbers {
             standby: StandbyBlocks::new(),
             stripes: StripesUnderWay::default(),
             marks: HighWaterMarks::default(),
+            lane_floors: LaneFloors::default(),
             line_rates: LineRates::new(line_rate),
         }
     }

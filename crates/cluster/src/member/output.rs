@@ -14,6 +14,7 @@ use testudo_ike::output::{ChildSaId, Event, IkeSaId, Output, Time};
 use testudo_ipsec::dataplane::Note;
 use testudo_ipsec::number::{SequenceBlock, Stripe};
 use testudo_ipsec::pmtu::TooBig;
+use testudo_ipsec::replay::LaneFloor;
 use testudo_ipsec::sa::ChildSaParams;
 use testudo_planted::{Plant, planted};
 use zeroize::Zeroizing;
@@ -262,6 +263,8 @@ pub struct TakenLanes {
     pub reach: u64,
     /// True with extended sequence numbers.
     pub esn: bool,
+    /// True if packets for other nodes do not pass this node's filter.
+    pub unseen: bool,
     /// The lanes. Of a lane that a living node has handed over, the highest number that was
     /// accepted in it.
     pub lanes: Vec<(Shard, Option<u64>)>,
@@ -270,9 +273,13 @@ pub struct TakenLanes {
 impl TakenLanes {
     /// The number up to which all of a lane count as seen, where the former carrier has not told
     /// its last. `here`: the highest number that this node has accepted in any lane. `seen`: the
-    /// highest number that its filter has seen.
+    /// highest number that its filter has seen. Where it does not see what other nodes accept, the
+    /// floor is the highest number that they can have accepted.
     pub fn floor(&self, here: u64, seen: Option<u64>) -> u64 {
         let mark = self.mark.max(here);
+        if self.unseen && !planted(Plant::FloorAsSeen) {
+            return self.mark.saturating_add(self.reach).max(here);
+        }
         let reach = self.reach.saturating_sub(mark.saturating_sub(self.mark));
         testudo_ipsec::replay::floor(mark, seen, reach, self.esn)
     }
@@ -283,8 +290,11 @@ impl TakenLanes {
     }
 
     /// The floor of each lane.
-    pub fn floors(&self, here: u64, seen: Option<u64>) -> impl Iterator<Item = (Shard, u64)> + '_ {
-        let estimate = self.floor(here, seen);
-        self.lanes.iter().map(move |(lane, exact)| (*lane, exact.unwrap_or(estimate)))
+    pub fn floors(&self, here: u64, seen: Option<u64>) -> impl Iterator<Item = LaneFloor> + '_ {
+        let (estimate, known) = (self.floor(here, seen), self.mark.max(here));
+        self.lanes.iter().map(move |(lane, exact)| {
+            let floor = exact.unwrap_or(estimate);
+            LaneFloor { spi: self.spi_in, lane: *lane, floor, known }
+        })
     }
 }

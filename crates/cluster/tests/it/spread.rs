@@ -10,6 +10,8 @@ use testudo_ipsec::sa::Mac;
 const BY_PACKET: Syncs =
     Syncs { version: None, asked: false, unknown: false, spread: Some(Spread::Packet), routed: false };
 
+const BEHIND_ROUTERS: Syncs = Syncs { routed: true, ..BY_PACKET };
+
 /// What the nodes say of the Child SA of a peer that has connected, if the cluster's connection is
 /// this one.
 fn said(syncs: Syncs, connection: Option<Connection>) -> Vec<String> {
@@ -57,10 +59,35 @@ fn what_cannot_be_spread_stays_at_home_and_the_log_says_why() {
         (BY_PACKET, changed(&|connection| connection.children[0].replay_window = 0), "replay_window is 0"),
         (BY_PACKET, changed(&outer), "an AH child too"),
         (Syncs { version: Some(22), ..BY_PACKET }, None, "runs an older version"),
+        (Syncs { version: Some(24), ..BEHIND_ROUTERS }, None, "runs an older version"),
     ] {
         let said = said(syncs, connection);
         assert!(said.len() == 1 && said[0].contains("is not spread"), "{why}: {said:?}");
         assert!(said[0].contains(why), "{said:?}");
+    }
+}
+
+/// Behind routers nobody knows which numbers a dead node has accepted in its lanes. What the peer
+/// sends lies below their floors until it has new keys, which only the owner of the SA's home can
+/// ask for: another node than the one that takes the lanes.
+#[test]
+fn a_peer_gets_new_keys_when_lanes_are_taken_over_behind_routers() {
+    for (syncs, is_renewed) in [(BEHIND_ROUTERS, true), (BY_PACKET, false)] {
+        let mut world = World::established_with(4, 1, 1, syncs);
+        let (spi, owner) = (world.spi_of(0), world.owner_of(0).unwrap());
+        let dies = (0..4).find(|node| *node != owner).unwrap();
+        world.crash(dies, false);
+        let left: Vec<usize> = (0..4).filter(|node| *node != dies).collect();
+        world.view(&left);
+        world.run(Duration::from_secs(30));
+        assert_eq!(world.owner_of(0), Some(owner));
+        assert_eq!(world.spi_of(0) != spi, is_renewed, "{:?}", world.logs());
+        let says = |line: &&String| line.contains("above all that the peer has sent: rekeying");
+        let said: Vec<bool> =
+            world.nodes.iter().map(|node| node.logs.iter().any(|line| says(&line))).collect();
+        let expected: Vec<bool> = (0..4).map(|node| is_renewed && node == owner).collect();
+        assert_eq!(said, expected, "{:?}", world.logs());
+        world.assert_tunnel(0);
     }
 }
 

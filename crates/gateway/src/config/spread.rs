@@ -4,7 +4,6 @@ use super::ClusterSettings;
 use crate::reader::{ConfigError, Section};
 use std::collections::BTreeMap;
 use testudo_base::lane::Spread;
-use testudo_cluster::group::Ingress;
 
 /// The connections, by name, and how each is spread. `cluster`: the file's `[cluster]`.
 pub(super) fn parse(
@@ -22,16 +21,10 @@ pub(super) fn parse(
         let (no_connection, no_scheme) =
             (section.missing("connection", expected), section.missing("scheme", schemes));
         let alone = section.unfit("connection", "a [cluster] over whose nodes it is spread");
-        let routed = section.unfit(
-            "connection",
-            "no [[spread]] with cluster.ingress = \"routed\": all nodes have to see all packets of such a connection",
-        );
         section.finish()?;
         let (connection, scheme) = (connection.ok_or(no_connection)?, scheme.ok_or(no_scheme)?);
-        match cluster.map(|cluster| cluster.ingress) {
-            Some(Ingress::Flood) => {}
-            Some(Ingress::Routed) => return Err(routed),
-            None => return Err(alone),
+        if cluster.is_none() {
+            return Err(alone);
         }
         spread.insert(connection, scheme);
     }

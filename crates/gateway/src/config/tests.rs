@@ -210,7 +210,6 @@ fn a_routed_cluster_is_read_and_every_mistake_is_named() {
     let told = "ingress = \"routed\"\nannounce_table = 5406\nwithdraw_ms = 1500\n";
     let told = with(told, "").unwrap();
     assert_eq!((told.announce_table, told.withdraw), (Some(5406), Duration::from_millis(1500)));
-    let spread = "[[spread]]\nconnection = \"a\"\nscheme = \"packet-hash\"\n";
     for (keys, rest, says) in [
         (
             "ingress = \"ecmp\"\n",
@@ -233,7 +232,6 @@ fn a_routed_cluster_is_read_and_every_mistake_is_named() {
             "",
             "t.toml:9: cluster.announce_table: found 254, expected a routing table that nothing else uses",
         ),
-        ("ingress = \"routed\"\n", spread, "spread[0].connection: found \"a\", expected no [[spread]] with"),
     ] {
         let said = with(keys, rest).unwrap_err();
         assert!(said.contains(says), "{said}");
@@ -376,7 +374,10 @@ fn spread_connections_are_read_and_every_mistake_is_named() {
     let two = "[[spread]]\nconnection = \"a\"\nscheme = \"session-hash\"\n\
                [[spread]]\nconnection = \"b\"\nscheme = \"packet-hash\"\n";
     let expected = [("a".to_owned(), Spread::Session), ("b".to_owned(), Spread::Packet)];
-    assert_eq!(spread(two).unwrap(), expected.into());
+    assert_eq!(spread(two).unwrap(), expected.clone().into());
+    let routed = CLUSTER.replace("[cluster]\n", "[cluster]\ningress = \"routed\"\n");
+    let config = parse(&format!("{TWO_PORTS}{routed}{two}")).unwrap();
+    assert_eq!((config.spread, config.cluster.unwrap().ingress), (expected.into(), Ingress::Routed));
     for (text, says) in [
         ("[[spread]]\nscheme = \"packet-hash\"\n", "spread[0].connection: found nothing"),
         ("[[spread]]\nconnection = \"a\"\n", "spread[0].scheme: found nothing, expected \"session-hash\""),

@@ -141,7 +141,7 @@ impl DataPath {
     }
 
     /// True if no packet reaches two nodes.
-    fn is_routed(&self) -> bool {
+    pub(super) fn is_routed(&self) -> bool {
         self.cluster.as_ref().is_some_and(|cluster| cluster.routed)
     }
 

@@ -14,7 +14,8 @@ use testudo_ike::output::ChildSaId;
 use testudo_ipsec::dataplane::Command;
 use testudo_ipsec::number::{RowClock, Stripe};
 
-/// The row clocks of this node: what its filter has counted, and what it has missed.
+/// The row clocks of this node: what its filter has counted, and what it has missed. Behind routers
+/// the filter counts nothing, and they show what other nodes have told.
 #[derive(Debug)]
 pub(super) struct NodeClocks {
     counted: RowClocks,
@@ -85,9 +86,11 @@ impl DataPath {
         }
     }
 
-    /// Rows that other nodes have seen and this node's filter has not, since the start.
+    /// Rows that other nodes have seen and this node's filter has not, since the start. Behind
+    /// routers a node does not see the packets of others, and misses nothing.
     pub(crate) fn rows_missed(&self) -> u64 {
-        self.cluster.as_ref().map_or(0, |cluster| cluster.clocks.missed.total.load(Relaxed))
+        let flooded = self.cluster.as_ref().filter(|_| !self.is_routed());
+        flooded.map_or(0, |cluster| cluster.clocks.missed.total.load(Relaxed))
     }
 
     /// This node accepts packets of these lanes from now on. Numbers that other nodes may have
@@ -97,7 +100,7 @@ impl DataPath {
         for taken in children {
             let Some(here) = self.sas.high_water_mark(taken.spi_in) else { continue };
             let seen = self.guard.seen(taken.spi_in)?;
-            floors.extend(taken.floors(here, seen).map(|(lane, floor)| (taken.spi_in, lane, floor)));
+            floors.extend(taken.floors(here, seen));
             if taken.is_estimate() {
                 estimates.push((taken.spi_in, taken.floor(here, seen)));
             }

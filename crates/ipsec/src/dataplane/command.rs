@@ -3,6 +3,7 @@
 use super::table::{PolicyPlace, Sample};
 use super::{Dataplane, LocalAddrs, Note, PolicyBlock, Relay};
 use crate::number::{RowClock, Stripes, WorkerId};
+use crate::replay::LaneFloor;
 use crate::sa::{InboundSa, OutboundSa};
 use crate::sad::SlotBlock;
 use crate::spd::{PolicyId, Spd};
@@ -70,10 +71,10 @@ pub enum Command {
     /// Sets the clock by which the nodes number the packets of spread SAs. To be applied before the
     /// first of them.
     SetClock(Arc<dyn RowClock>),
-    /// Lanes of spread SAs for which another node has received: all numbers of a lane up to this
-    /// one count as seen. To be applied before the lanes' shards are added, or released from
+    /// Lanes of spread SAs for which another node has received: all numbers of a lane up to its
+    /// floor count as seen. To be applied before the lanes' shards are added, or released from
     /// [`Command::Hold`].
-    TakeInLanes(Box<[(Spi, Shard, u64)]>),
+    TakeInLanes(Box<[LaneFloor]>),
     /// Sets the home shard of a policy's packets while it has no SA; only the node that carries it
     /// asks for an SA. `None`: this node.
     SetHome(PolicyId, Option<Shard>),
@@ -114,7 +115,7 @@ pub enum Garbage {
     /// The former clock.
     Clock(Arc<dyn RowClock>),
     /// The list has been applied.
-    TakenInLanes(Box<[(Spi, Shard, u64)]>),
+    TakenInLanes(Box<[LaneFloor]>),
     /// A former list for notes.
     Notes(Box<[Note]>),
     /// The notes: this many at the front of the list.
@@ -208,10 +209,10 @@ impl Dataplane {
         }
     }
 
-    fn take_in_lanes(&self, floors: &[(Spi, Shard, u64)]) {
-        for (spi, lane, floor) in floors {
-            if let Some(sa) = self.sad.get(*spi) {
-                sa.take_in_lane(*lane, *floor);
+    fn take_in_lanes(&self, floors: &[LaneFloor]) {
+        for floor in floors {
+            if let Some(sa) = self.sad.get(floor.spi) {
+                sa.take_in_lane(*floor);
             }
         }
     }

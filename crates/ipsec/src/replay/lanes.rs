@@ -9,8 +9,22 @@
 use crate::atomics::AtomicU64;
 use crate::atomics::Ordering::Relaxed;
 use testudo_base::shard::{SHARDS, ShardSet};
-use testudo_base::spi::Shard;
+use testudo_base::spi::{Shard, Spi};
 use testudo_planted::{Plant, planted};
+
+/// A lane that comes from another node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LaneFloor {
+    /// The inbound SPI of the spread SA.
+    pub spi: Spi,
+    /// The lane.
+    pub lane: Shard,
+    /// Numbers of the lane up to this one count as seen. It may lie above all that the peer has
+    /// sent.
+    pub floor: u64,
+    /// A number that the peer has sent, and not long ago.
+    pub known: u64,
+}
 
 /// What a node has accepted in each lane, and what counts as seen.
 #[derive(Debug)]

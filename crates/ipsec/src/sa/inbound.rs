@@ -5,7 +5,7 @@ use super::{Around, ChildSaParams, Encapsulation, HeaderCopy, Mode, SaKey};
 use crate::error::Error;
 use crate::esp::{Outer, Overhead};
 use crate::packet_selector::Direction;
-use crate::replay::{Lanes, MAX_WINDOW, ReplayWindow, WindowSnapshot};
+use crate::replay::{LaneFloor, Lanes, MAX_WINDOW, ReplayWindow, WindowSnapshot};
 use crate::selector::SelectorPair;
 use crate::spd::PolicyId;
 use serde::{Deserialize, Serialize};
@@ -148,11 +148,12 @@ impl InboundSa {
         self.lanes().map_or_else(Vec::new, |known| known.tops(lanes))
     }
 
-    /// Makes all numbers of a lane up to `floor` count as seen. Without a replay window no number
-    /// ever does.
-    pub(crate) fn take_in_lane(&self, lane: Shard, floor: u64) {
+    /// Makes all numbers of a lane up to its floor count as seen. Without a replay window no number
+    /// ever does. The floor does not touch the other lanes of this node: by a floor above all that
+    /// the peer has sent, the high bits of their numbers would be inferred wrongly.
+    pub(crate) fn take_in_lane(&self, LaneFloor { lane, floor, known, .. }: LaneFloor) {
         let Some(lanes) = self.lanes().filter(|_| !planted(Plant::NoFloor)) else { return };
-        self.window.follow(floor);
+        self.window.follow(known);
         if self.window.is_checked() {
             lanes.raise(lane, floor);
         }

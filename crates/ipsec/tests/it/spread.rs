@@ -16,13 +16,14 @@ use testudo_ipsec::dataplane::{Command, Dataplane, Event, Garbage, Ingress, Item
 use testudo_ipsec::drops::DropReason;
 use testudo_ipsec::number::{RowClock, SequenceBlock, Stripe, Stripes};
 use testudo_ipsec::pmtu::TooBig;
+use testudo_ipsec::replay::LaneFloor;
 use testudo_ipsec::sa::{InboundSa, OutboundSa};
 use testudo_wire::ip::Protocol;
 use testudo_wire::packet::PacketBuf;
 use testudo_wire::udp;
 
 const NO_BLOCK: Verdict = Verdict::Drop(DropReason::NoBlock);
-const REPLAYED: Verdict = Verdict::Drop(DropReason::Replayed);
+pub(crate) const REPLAYED: Verdict = Verdict::Drop(DropReason::Replayed);
 
 pub(crate) fn key() -> SipKey {
     SipKey::new([5; 16])
@@ -374,10 +375,14 @@ fn numbers_of_lanes_that_come_are_held() {
     assert_eq!(verdicts(&node.inbound(&sent)), (1..=40).map(expected).collect::<Vec<_>>());
 }
 
+/// A node has accepted this number of a lane.
+pub(crate) fn floor(lane: Shard, floor: u64) -> LaneFloor {
+    LaneFloor { spi: SPI_A, lane, floor, known: floor }
+}
+
 /// The floors of all lanes, as if one node had accepted the numbers up to that one.
-fn floors(upto: u64) -> Box<[(Spi, Shard, u64)]> {
-    let highest =
-        |lane| Some((SPI_A, lane, (1..=upto).rfind(|n| lane::of_number(SPI_A, *n as u32) == lane)?));
+fn floors(upto: u64) -> Box<[LaneFloor]> {
+    let highest = |lane| Some(floor(lane, (1..=upto).rfind(|n| lane::of_number(SPI_A, *n as u32) == lane)?));
     ShardSet::ALL.iter().filter_map(highest).collect()
 }
 
@@ -388,7 +393,7 @@ fn below_a_lanes_floor_nothing_is_accepted_and_above_it_everything() {
         let mut node = member(&tunnel, Spread::Packet, ShardSet::ALL);
         let sent = from_peer(&tunnel, 60);
         let mut told = floors(30).to_vec();
-        told.push((Spi(0x7777_7777), Shard(3), 1 << 40));
+        told.push(LaneFloor { spi: Spi(0x7777_7777), ..floor(Shard(3), 1 << 40) });
         let garbage = node.plane.apply(Command::TakeInLanes(told.clone().into()));
         assert!(matches!(&garbage, Some(Garbage::TakenInLanes(done)) if done[..] == told), "{garbage:?}");
         // What was told is passed on to the next node, though nothing was accepted here.
@@ -398,7 +403,7 @@ fn below_a_lanes_floor_nothing_is_accepted_and_above_it_everything() {
             assert_eq!(verdicts(&node.inbound(&sent)), [Verdict::Forward; 60], "nothing is ever seen");
             continue;
         }
-        assert_eq!(passed, floors(30).iter().map(|(_, lane, floor)| (*lane, *floor)).collect::<Vec<_>>());
+        assert_eq!(passed, floors(30).iter().map(|told| (told.lane, told.floor)).collect::<Vec<_>>());
         // The floors of some lanes do not touch others, of which late packets may come.
         let found = verdicts(&node.inbound(&sent));
         assert_eq!(found, [[REPLAYED; 30], [Verdict::Forward; 30]].concat());
@@ -414,7 +419,7 @@ fn a_floor_is_of_one_lane() {
     let mut node = member(&Tunnel::default(), Spread::Packet, ShardSet::ALL);
     let sent = from_peer(&Tunnel::default(), 60);
     let lane = lane::of_number(SPI_A, 17);
-    node.plane.apply(Command::TakeInLanes(Box::new([(SPI_A, lane, 40)])));
+    node.plane.apply(Command::TakeInLanes(Box::new([floor(lane, 40)])));
     let expected = |number: u64| {
         let is_seen = number <= 40 && lane::of_number(SPI_A, number as u32) == lane;
         if is_seen { REPLAYED } else { Verdict::Forward }
@@ -461,7 +466,7 @@ fn a_node_that_has_received_nothing_infers_high_bits_from_the_floors() {
     let sent = forwarded(peer.outbound(&back(200)));
     let mut node = member(&tunnel, Spread::Packet, ShardSet::ALL);
     let lane = lane::of_number(SPI_A, (first + 50) as u32);
-    node.plane.apply(Command::TakeInLanes(Box::new([(SPI_A, lane, first + 50)])));
+    node.plane.apply(Command::TakeInLanes(Box::new([floor(lane, first + 50)])));
     let expected = |number: u64| {
         let is_seen = number <= first + 50 && lane::of_number(SPI_A, number as u32) == lane;
         if is_seen { REPLAYED } else { Verdict::Forward }

@@ -2,7 +2,7 @@
 
 use crate::cluster::{OTHER_NODE, back, peer, verdicts};
 use crate::harness::{Gateway, SPI_A, Tunnel, Way, forwarded, run};
-use crate::spread::{Clock, in_session, member, set_stripes, stripe};
+use crate::spread::{Clock, floor, in_session, member, set_stripes, stripe};
 use proptest::prelude::*;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -38,7 +38,7 @@ impl Cluster {
             let lost = of(&self.owners, from).intersection(lanes);
             node.plane.apply(Command::SetShards(of(&self.owners, from).without(lanes)));
             let tops = node.inbound.lane_tops(lost);
-            floors.extend(tops.into_iter().map(|(lane, top)| (SPI_A, lane, top)));
+            floors.extend(tops.into_iter().map(|(lane, top)| floor(lane, top)));
         }
         lanes.iter().for_each(|lane| self.owners[usize::from(lane.0)] = to);
         self.nodes[to].plane.apply(Command::TakeInLanes(floors.into()));

@@ -1,9 +1,11 @@
 //! Spread SAs behind routers: each packet reaches one node, which sends it if it has numbers.
 
 use crate::cluster::verdicts;
-use crate::harness::{Gateway, Tunnel, Way, run};
+use crate::harness::{Gateway, SPI_A, Tunnel, Way, run};
 use crate::relay::destination;
-use crate::spread::{Clock, from_peer, half, in_session, key, member, number, set_stripes, stripe};
+use crate::spread::{
+    Clock, REPLAYED, floor, from_peer, half, in_session, key, member, number, set_stripes, stripe,
+};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -11,6 +13,7 @@ use testudo_base::lane::{self, Spread};
 use testudo_base::shard::{SHARDS, ShardSet};
 use testudo_base::spi::{Shard, Spi};
 use testudo_ipsec::dataplane::{Command, Ingress, Note, Relay, RelayParams, Verdict};
+use testudo_ipsec::replay::LaneFloor;
 use testudo_ipsec::sa::KeyMaterial;
 
 const OTHER: u8 = 2;
@@ -132,6 +135,25 @@ fn clear_packets_do_not_wait_for_a_lane_that_comes() {
 fn a_received_packet_goes_to_the_carrier_of_its_lane() {
     let (mut node, _) = routed(Spread::Packet, half());
     let sent = from_peer(&Tunnel::default(), 200);
-    let relayed = (1..=200).map(|number| !half().contains(lane::of_number(crate::harness::SPI_A, number)));
+    let relayed = (1..=200).map(|number| !half().contains(lane::of_number(SPI_A, number)));
     assert_eq!(relays(&mut node, Way::Inbound, Ingress::Port, &sent), relayed.collect::<Vec<_>>());
+}
+
+/// Behind routers it lies above all that the peer has sent, until the peer has new keys.
+#[test]
+fn a_floor_far_above_the_peer_concerns_its_lane_alone() {
+    let mut node = member(&Tunnel::default(), Spread::Packet, ShardSet::ALL);
+    let sent = from_peer(&Tunnel::default(), 200);
+    let lane = lane::of_number(SPI_A, 17);
+    for far in [1 << 31, 1 << 32, 1 << 40] {
+        let told = LaneFloor { floor: far, known: 3, ..floor(lane, 0) };
+        node.plane.apply(Command::TakeInLanes(Box::new([told])));
+    }
+    let expected = |number: u64| match lane::of_number(SPI_A, number as u32) == lane {
+        true => REPLAYED,
+        false => Verdict::Forward,
+    };
+    assert_eq!(verdicts(&node.inbound(&sent)), (1..=200).map(expected).collect::<Vec<_>>());
+    assert_eq!(node.inbound.lane_tops([lane].into_iter().collect()), [(lane, 1 << 40)]);
+    assert!(node.inbound.window().high_water_mark() <= 200);
 }

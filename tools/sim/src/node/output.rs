@@ -107,7 +107,7 @@ impl Node {
             let child = self.plane.by_spi(taken.spi_in).and_then(|child| self.plane.inbound_sa(child));
             let Some(here) = child.map(|sa| sa.window().high_water_mark()) else { continue };
             let seen = self.seen.get(&taken.spi_in.0).copied().map(u64::from);
-            floors.extend(taken.floors(here, seen).map(|(lane, floor)| (taken.spi_in, lane, floor)));
+            floors.extend(taken.floors(here, seen));
             if taken.is_estimate() {
                 told.push((taken.spi_in, taken.floor(here, seen)));
             }

@@ -1,15 +1,21 @@
 //! What a node does for spread tunnels: which lane a packet has, and how far its rows have come.
+//! Behind routers it works on the clear packets that it gets, whatever their lanes.
 
 use super::Node;
 use crate::config;
+use crate::plane::Plane;
 use crate::probe;
 use crate::scenario::Scenario;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use testudo_base::lane::{self, Spread};
 use testudo_base::shard::{SHARDS, ShardSet};
 use testudo_base::spi::{Shard, Spi};
+use testudo_cluster::dispatch::Home;
+use testudo_cluster::group::GroupConfig;
+use testudo_ipsec::dataplane::{Command, Relay};
 use testudo_ipsec::number::RowClock;
 use testudo_ipsec::sa::OutboundSa;
 use testudo_ipsec::spd::PolicyId;
@@ -39,8 +45,19 @@ impl RowClock for Clocks {
     }
 }
 
+/// The row clocks of a node that starts, which its data plane reads. It knows whether routers choose
+/// the nodes; what it relays is a matter of the world.
+pub(super) fn clocks(scenario: &Scenario, index: usize, plane: &mut Plane) -> Arc<Clocks> {
+    let clocks = Arc::new(Clocks::new(scenario.first_row(index)));
+    plane.apply(Command::SetClock(Arc::clone(&clocks) as Arc<dyn RowClock>));
+    if scenario.routed.is_some() {
+        plane.apply(Command::SetRelay(Arc::<Relay>::default()));
+    }
+    clocks
+}
+
 /// The connections of the peers whose tunnels are spread over the nodes.
-pub(super) fn spread(scenario: &Scenario) -> BTreeMap<String, Spread> {
+pub(super) fn connections(scenario: &Scenario) -> BTreeMap<String, Spread> {
     let all = scenario.spread.iter().enumerate();
     all.filter_map(|(peer, spread)| spread.map(|spread| (config::name(peer), spread))).collect()
 }
@@ -69,6 +86,40 @@ impl Node {
         let sending = self.plane.sending(PolicyId(peer as u32))?;
         let spi = self.plane.inbound_sa(sending)?.spi();
         self.spread.get(&spi).map(|by| (spi.shard(), *by))
+    }
+
+    /// True if the filter keeps a clear packet. It counts those of spread tunnels where all nodes see
+    /// them.
+    pub(super) fn keeps_clear(&mut self, packet: &[u8]) -> bool {
+        let spread = self.spread_of(packet);
+        if let Some((home, _)) = spread.filter(|_| !self.is_routed) {
+            self.clocks.count(home);
+        }
+        let sends = spread.is_some_and(|(home, _)| self.is_routed && self.may_number(packet, home));
+        sends || self.lane_out(packet).is_some_and(|shard| self.shown.keeps(Home::Packets(shard)))
+    }
+
+    /// True if the node is in service and has numbers for a packet of a spread tunnel.
+    fn may_number(&self, packet: &[u8], home: Shard) -> bool {
+        let peer = probe::destination(packet).and_then(config::peer_of);
+        let child = peer.and_then(|peer| self.plane.sending(PolicyId(peer as u32)));
+        let has = |child| self.plane.has_numbers(child, self.clocks.now(home));
+        !self.shown.packets.is_empty() && child.is_some_and(has)
+    }
+
+    /// The shard whose carrier sends a clear packet. None if any node may.
+    pub(super) fn shard_of_sent(&self, packet: &[u8]) -> Option<Shard> {
+        match self.spread_of(packet) {
+            Some(_) if self.is_routed => None,
+            _ => self.lane_out(packet),
+        }
+    }
+
+    /// How far the rows of spread SAs have come here, by home shard, where nodes tell each other.
+    pub(super) fn spread_rows(&self) -> Vec<(Shard, u64)> {
+        let homes: BTreeSet<Shard> = self.spread.keys().map(|spi| spi.shard()).collect();
+        let tells = self.is_routed && self.member.status().version == GroupConfig::NEWEST;
+        homes.into_iter().filter(|_| tells).map(|home| (home, self.row_of(home))).collect()
     }
 
     /// How far the rows of a home shard have come here.

@@ -7,6 +7,11 @@ use crate::host::Standing;
 use crate::trace::{Line, Who};
 use std::collections::BTreeMap;
 use std::fmt;
+use testudo_base::spi::Shard;
+
+/// How far the rows of nodes may be apart: more than the packets of all tunnels with one home during
+/// some heartbeats.
+const MAX_ROWS_APART: u64 = 32;
 
 /// The outcome of a seed.
 #[derive(Clone, Debug)]
@@ -86,6 +91,21 @@ impl World {
         if self.checks.violations().is_empty() && !self.do_nodes_agree() {
             let what = format!("the nodes do not agree: {:x?}", self.standings());
             self.checks.violate(Invariant::Recovery, self.schedule.now, Who::World, what);
+        }
+    }
+
+    /// Checks that the nodes are close together with the rows of spread SAs: each tells the others.
+    pub(super) fn check_rows(&mut self) {
+        let mut rows: BTreeMap<Shard, Vec<u64>> = BTreeMap::new();
+        for host in self.slots.iter().filter(|slot| slot.runs()).filter_map(|slot| slot.host.as_ref()) {
+            host.rows().into_iter().for_each(|(home, row)| rows.entry(home).or_default().push(row));
+        }
+        let apart = |rows: &[u64]| Some(rows.iter().max()? - rows.iter().min()?);
+        for (home, rows) in rows {
+            if apart(&rows) > Some(MAX_ROWS_APART) && self.checks.violations().is_empty() {
+                let what = format!("rows of shard {} are apart: {rows:?}", home.0);
+                self.checks.violate(Invariant::Recovery, self.schedule.now, Who::World, what);
+            }
         }
     }
 

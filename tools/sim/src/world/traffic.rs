@@ -12,6 +12,9 @@ use testudo_ike::output::Time;
 /// Packets sent this recently may still be in transit.
 const IN_FLIGHT_FOR: Nanos = 300 * MILLI;
 
+/// Sessions of a spread tunnel.
+const SESSIONS: u64 = 8;
+
 /// A packet that was sent.
 #[derive(Clone, Copy, Debug)]
 struct Sent {
@@ -99,11 +102,18 @@ impl World {
         let number = self.traffic.send(peer, outward, self.schedule.now);
         if outward {
             let packet = probe::packet(config::SERVER, config::client(peer), number);
-            self.deliver(Link::Inner, peer as u64, Arrival::Inner(packet));
+            self.deliver(Link::Inner, self.flow(peer, number), Arrival::Inner(packet));
         } else {
             let packet = probe::packet(config::client(peer), config::SERVER, number);
             self.with_peer(peer, |peer, now: Time| peer.handle_clear(now, &packet));
         }
+    }
+
+    /// The flow of a packet to a peer, for routers. Many sessions take a spread tunnel.
+    fn flow(&self, peer: usize, number: u64) -> u64 {
+        let is_spread = self.scenario.spread.get(peer).is_some_and(Option::is_some);
+        let session = if is_spread { number % SESSIONS } else { 0 };
+        peer as u64 | session << 32
     }
 
     /// The server sends so many packets at once to a peer that the node that carries them runs out

@@ -37,6 +37,8 @@ const LAST: &[(Plant, u64)] = &[
     (Plant::RestNotAwaited, 2),
     (Plant::VotesNotCounted, 53),
     (Plant::FloorAsSeen, 173),
+    (Plant::RowsNotTold, 0),
+    (Plant::LaneFloorsNotTold, 0),
     (Plant::RelayedTwice, 60),
     (Plant::RosterIgnored, 7),
     (Plant::OlderStay, 15),
@@ -53,11 +55,13 @@ const ONLY: &[(Plant, &[Kind])] = &[
 ];
 
 /// Bugs of routed worlds. The others are searched for in flooded ones.
-const ROUTED: &[Plant] = &[Plant::FloorAsSeen, Plant::RelayedTwice];
+const ROUTED: &[Plant] =
+    &[Plant::FloorAsSeen, Plant::RowsNotTold, Plant::LaneFloorsNotTold, Plant::RelayedTwice];
 
 /// Bugs of spread tunnels. The others are searched for in worlds without any: blocks and windows of
 /// homed tunnels have no part in a spread one.
-const SPREAD: &[Plant] = &[Plant::SameStripe, Plant::NoLaneFloor];
+const SPREAD: &[Plant] =
+    &[Plant::SameStripe, Plant::NoLaneFloor, Plant::RowsNotTold, Plant::LaneFloorsNotTold];
 
 fn world(seed: u64, faults_of: Plant, bug: Option<Plant>) -> Outcome {
     plant(bug);

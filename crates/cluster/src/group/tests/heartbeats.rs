@@ -2,7 +2,7 @@
 
 use super::net::{Net, id};
 use crate::engine::EngineEvent;
-use crate::group::NoQuorum;
+use crate::group::{GroupConfig, Ingress, NoQuorum};
 use std::time::Duration;
 use testudo_base::shard::ShardSet;
 use testudo_base::spi::Shard;
@@ -135,6 +135,31 @@ fn row_clocks_go_with_the_heartbeats_until_there_are_none() {
     net.node(2).row_clocks.clear();
     net.pass(50);
     assert!(net.node(2).row_clocks.is_empty());
+}
+
+/// How often row clocks of node 1 come to node 2 within 100 ms, if they move by so many rows in each
+/// of them.
+fn told_rows(ingress: fn(&mut GroupConfig), rows_per_ms: u64) -> usize {
+    let mut net = running(Net::tuned(2, ingress));
+    let mut told = 0;
+    for ms in 1..=100 {
+        net.node(1).group.set_row_clocks(vec![(Shard(3), ms * rows_per_ms)]);
+        net.pass(1);
+        told += usize::from(!std::mem::take(&mut net.node(2).row_clocks).is_empty());
+    }
+    told
+}
+
+/// There the others do not see the packets themselves.
+#[test]
+fn row_clocks_that_move_fast_go_out_more_often_behind_routers() {
+    let routed = |config: &mut GroupConfig| config.ingress = Ingress::Routed;
+    let flooded = told_rows(|_| {}, 1000);
+    assert_eq!(told_rows(routed, 1), flooded);
+    let fast = told_rows(routed, 10);
+    assert!((2 * flooded..60).contains(&fast), "{fast}");
+    let fastest = told_rows(routed, 1000);
+    assert!((fast + 20..=100).contains(&fastest), "{fastest}");
 }
 
 /// Heartbeats of nodes 2 and 3 to node 1, as somebody on the way keeps them.

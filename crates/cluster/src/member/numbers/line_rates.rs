@@ -36,6 +36,12 @@ impl LineRates {
         let others = self.others.values().map(|rate| rate.unwrap_or(ASSUMED_PACKETS_PER_SECOND));
         others.fold(self.own, u64::max)
     }
+
+    /// The rate of all nodes together.
+    pub(in crate::member) fn sum(&self) -> u64 {
+        let others = self.others.values().map(|rate| rate.unwrap_or(ASSUMED_PACKETS_PER_SECOND));
+        others.fold(self.own, u64::saturating_add)
+    }
 }
 
 impl Numbers {

@@ -41,7 +41,8 @@ pub(in crate::member) struct HighWaterMarks {
     moved: BTreeMap<Spi, u64>,
     /// When the owner of a shard last reported all marks that had moved.
     all_told: BTreeMap<Shard, AllTold>,
-    /// Child SAs whose floor here may lie above all that their peers have sent.
+    /// Child SAs whose floor here may lie above all that their peers have sent. Of spread ones it is
+    /// the floor of some lanes, on any node: their marks hold all the same.
     doubtful: BTreeMap<Spi, Doubt>,
 }
 
@@ -49,6 +50,7 @@ pub(in crate::member) struct HighWaterMarks {
 #[derive(Clone, Copy, Debug)]
 struct Doubt {
     floor: u64,
+    is_of_lanes: bool,
     /// When to try the next remedy.
     at: Time,
 }
@@ -63,7 +65,18 @@ struct AllTold {
 impl HighWaterMarks {
     /// True if a Child SA of the shard waits for a remedy because its floor may be too high.
     pub(in crate::member) fn is_doubtful(&self, shard: Shard) -> bool {
-        self.doubtful.keys().any(|spi| spi.shard() == shard)
+        self.doubtful_marks().any(|spi| spi.shard() == shard)
+    }
+
+    /// Child SAs whose marks are in doubt.
+    fn doubtful_marks(&self) -> impl Iterator<Item = Spi> {
+        self.doubtful.iter().filter(|(_, doubt)| !doubt.is_of_lanes).map(|(spi, _)| *spi)
+    }
+
+    /// Numbers up to this floor may lie above all that the peer of a Child SA has sent.
+    pub(super) fn doubt(&mut self, now: Time, spi: Spi, floor: u64, is_of_lanes: bool) {
+        let floor = floor.max(self.doubtful.get(&spi).map_or(0, |doubt| doubt.floor));
+        self.doubtful.insert(spi, Doubt { floor, is_of_lanes, at: now });
     }
 
     fn told_all(&mut self, now: Time, shards: impl Iterator<Item = Shard>) {
@@ -154,7 +167,7 @@ impl Numbers {
         let mut told = Vec::new();
         for (spi, mark) in std::mem::take(&mut self.marks.moved) {
             let shard = spi.shard();
-            let doubtful = self.marks.doubtful.contains_key(&spi);
+            let doubtful = self.marks.doubtful.get(&spi).is_some_and(|doubt| !doubt.is_of_lanes);
             if provisional.contains(shard) || doubtful {
                 // The shard may become this node's. For a doubtful floor a rekeying comes first:
                 // the next owner would doubt it as well.
@@ -179,7 +192,7 @@ impl Numbers {
             .collect();
         // This node knows nothing about a shard that is its own but not taken yet: others may carry
         // it, and their packets move its marks.
-        let sure = active.without(self.marks.doubtful.keys().map(|spi| spi.shard()).collect());
+        let sure = active.without(self.marks.doubtful_marks().map(Spi::shard).collect());
         if all && !sure.is_empty() {
             self.marks.told_all(now, sure.iter());
             match ops.last_mut() {
@@ -219,11 +232,14 @@ impl Numbers {
     }
 
     /// How far the owner of a shard can have got since it reported the mark of a Child SA: as far
-    /// as the ports of the fastest node can receive, or the SA's own rate allows.
+    /// as the ports of the fastest node can receive, or the SA's own rate allows. Routers may give
+    /// the packets of a spread Child SA to all nodes at once.
     pub(in crate::member) fn reach(&self, core: &Core, now: Time, shard: Shard, child: &ChildReplica) -> u64 {
         let passed = now.since(self.marks.known_at(shard, child)).saturating_add(core.config.detection);
         let carried = self.marks.rate(shard, child).saturating_mul(MAX_SPEEDUP);
-        let reach = u128::from(self.line_rates.fastest().max(carried)) * passed.as_millis() / 1000;
+        let is_dealt_out = child.spread.is_some() && core.is_routed();
+        let ports = if is_dealt_out { self.line_rates.sum() } else { self.line_rates.fastest() };
+        let reach = u128::from(ports.max(carried)) * passed.as_millis() / 1000;
         u64::try_from(reach).unwrap_or(u64::MAX)
     }
 
@@ -252,9 +268,12 @@ impl Numbers {
             let Some(child) = replicas.child(*spi) else { continue };
             // A floor that is a bound, and not what was seen, says nothing of where the peer is.
             let expected = if core.is_routed() { 0 } else { self.expected(core, now, spi.shard(), child) };
-            if floor.saturating_sub(child.mark) > expected.saturating_add(TOLERATED_PACKETS) {
-                let floor = (*floor).max(self.marks.doubtful.get(spi).map_or(0, |doubt| doubt.floor));
-                self.marks.doubtful.insert(*spi, Doubt { floor, at: now });
+            if floor.saturating_sub(child.mark) <= expected.saturating_add(TOLERATED_PACKETS) {
+                continue;
+            }
+            match child.spread {
+                Some(_) => self.lane_floors.raised(*spi, *floor),
+                None => self.marks.doubt(now, *spi, *floor, false),
             }
         }
     }
@@ -300,9 +319,10 @@ impl Numbers {
     }
 
     /// The IKE SA whose peer can be asked to go on above the floor, and how many numbers it must
-    /// skip.
+    /// skip. Of a spread Child SA it cannot: the high bits of what it sends then would be inferred
+    /// wrongly by a node that has received nothing for long.
     fn skip_to(&self, core: &Core, replicas: &Replicas, spi: Spi, floor: u64) -> Option<(IkeSaId, u64)> {
-        let child = replicas.child(spi)?;
+        let child = replicas.child(spi).filter(|child| child.spread.is_none())?;
         // The peer has sent at least up to the high-water mark.
         let by = floor.saturating_sub(child.mark).saturating_add(1);
         let few = child.params.esn || by < MAX_SKIPPED_WITHOUT_ESN;
@@ -330,11 +350,13 @@ impl Numbers {
         let due: Vec<(Spi, u64)> =
             self.marks.doubtful.iter().filter(due).map(|(spi, doubt)| (*spi, doubt.floor)).collect();
         let due = self.skip_to_floors(core, replicas, now, due);
-        for (spi, floor) in due {
+        for (spi, _) in due {
             let Some(id) = replicas.child(spi).map(|child| child.id) else { continue };
             // A Child SA that the peer has just made cannot be rekeyed before the peer sends on it.
             if !core.endpoint.rekey_child(now, id) {
-                self.marks.doubtful.insert(spi, Doubt { floor, at: now.plus(REKEY_RETRY_INTERVAL) });
+                if let Some(doubt) = self.marks.doubtful.get_mut(&spi) {
+                    doubt.at = now.plus(REKEY_RETRY_INTERVAL);
+                }
                 continue;
             }
             self.marks.doubtful.remove(&spi);

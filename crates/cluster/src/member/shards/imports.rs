@@ -83,6 +83,7 @@ impl Shards {
         replication: &mut Replication,
         now: Time,
     ) {
+        replication.numbers.tell_lane_floors(core, &replication.replicas, now, self.active);
         let spoken = self.shown.ike.without(self.imported);
         replication.numbers.renew_doubtful(core, &replication.replicas, now, spoken);
         replication.numbers.gather_spread(core, &replication.replicas, now);

@@ -60,7 +60,7 @@ impl Shards {
     }
 
     /// Packets of these lanes of spread Child SAs are accepted here from now on.
-    fn take_in_lanes(&mut self, core: &mut Core, replication: &Replication, now: Time, shards: ShardSet) {
+    fn take_in_lanes(&mut self, core: &mut Core, replication: &mut Replication, now: Time, shards: ShardSet) {
         let exact = |spread: &SpreadReplica, lane| {
             let told = || spread.tops.get(&lane).copied().unwrap_or_default();
             (self.arrivals.is_exact(lane) && core.can_spread()).then(told)
@@ -70,10 +70,13 @@ impl Shards {
             mark: child.mark,
             reach: replication.numbers.reach(core, now, spi.shard(), child),
             esn: child.params.esn,
+            unseen: core.is_routed(),
             lanes: shards.iter().map(|lane| (lane, exact(spread, lane))).collect(),
         });
         let children: Vec<TakenLanes> = children.collect();
         if !children.is_empty() && !shards.is_empty() {
+            let estimated = shards.iter().filter(|lane| !self.arrivals.is_exact(*lane)).collect();
+            replication.numbers.lanes_estimated(estimated);
             core.outputs.push_back(MemberOutput::TakeInLanes { children });
         }
     }

@@ -77,6 +77,15 @@ impl World {
                     state.installed.values().map(|(params, _)| params.spi_in).collect();
                 assert!(children.iter().all(|child| known.contains(&child.spi_in)));
             }
+            MemberOutput::Stripe { child, stripe, .. } => {
+                state.installed.get_mut(&child).unwrap().1.insert(stripe.start);
+            }
+            MemberOutput::TakeInLanes { children } => {
+                let estimates = children.iter().filter(|taken| taken.is_estimate());
+                let floors: Vec<(Spi, u64)> =
+                    estimates.map(|taken| (taken.spi_in, taken.floor(0, None))).collect();
+                state.member.as_mut().unwrap().taken_in(self.now, &floors);
+            }
             MemberOutput::Ike(Output::RemoveChild { child, spi_in }) => {
                 let (params, _) = state.installed.remove(&child).expect("only what is installed goes");
                 assert_eq!(params.spi_in, spi_in);
