@@ -17,6 +17,7 @@ mod parts;
 mod paths;
 mod planned;
 mod routed;
+mod routed_spread;
 mod scripts;
 mod spread;
 mod two;

@@ -87,7 +87,9 @@ impl Cluster {
     /// Starts BGP between the nodes and both routers.
     pub fn start_routing(&self, liveness: Liveness) -> Result<Routing> {
         let router = |net| Bird::start(self.switch(net), &self.router_config(net, liveness));
-        let node = |(number, namespace)| Bird::start(namespace, &node_config(number, liveness));
+        let behind: Vec<String> =
+            (1..).take(self.peers.len()).map(|peer| Self::network_behind(peer, Family::V4)).collect();
+        let node = |(number, namespace)| Bird::start(namespace, &node_config(number, &behind, liveness));
         let routing = Routing {
             routers: [router(Net::Outer)?, router(Net::Inner)?],
             nodes: (1..).zip(&self.nodes).map(node).collect::<Result<_>>()?,
@@ -105,10 +107,13 @@ impl Cluster {
              protocol kernel {{ merge paths on; scan time 1; ipv4 {{ import none; export where source != RTS_DEVICE; }}; }}
              {bfd}\n"
         );
-        // What is behind the nodes is where their shared address is.
-        let behind = if net == Net::Inner { "10.0.0.0/8" } else { &Side::One.network(Family::V4) };
-        let shared = Self::shared(net, Family::V4).map(|shared| shared.to_string()).unwrap_or_default();
-        let _ = writeln!(text, "protocol static {{ ipv4; route {behind} recursive {shared}; }}");
+        // What is behind the nodes is where their shared address is. On the inner side nodes announce
+        // that themselves: a recursive route would take one of them, and not all.
+        if net != Net::Inner {
+            let behind = Side::One.network(Family::V4);
+            let shared = Self::shared(net, Family::V4).map(|shared| shared.to_string()).unwrap_or_default();
+            let _ = writeln!(text, "protocol static {{ ipv4; route {behind} recursive {shared}; }}");
+        }
         for node in (1..).take(self.nodes.len()) {
             let neighbour = Self::own(node, net, Family::V4);
             let _ = writeln!(
@@ -184,7 +189,7 @@ fn network(net: Net) -> IpAddr {
 }
 
 /// What `docs/how-to/routed.md` tells operators to write.
-fn node_config(number: u8, liveness: Liveness) -> String {
+fn node_config(number: u8, behind: &[String], liveness: Liveness) -> String {
     let (bfd, of_session) = liveness.config();
     let mut text = format!(
         "log stderr all;
@@ -197,11 +202,16 @@ fn node_config(number: u8, liveness: Liveness) -> String {
         let (name, interface) = (format!("{net:?}").to_lowercase(), net.interface());
         let (own, router) = (Cluster::own(number, net, Family::V4), router(net));
         let shared = Cluster::shared(net, Family::V4).map(|shared| shared.to_string()).unwrap_or_default();
+        let mut announced = format!("net = {shared}/32");
+        for behind in behind.iter().filter(|_| net == Net::Inner) {
+            let _ = writeln!(text, "protocol static {{ ipv4; route {behind} recursive {shared}; }}");
+            announced += &format!(" || net = {behind} && dest = RTD_UNICAST");
+        }
         let _ = writeln!(
             text,
             "protocol bgp {name} {{ local {own} as {NODES}; neighbor {router} as {ROUTERS}; interface \"{interface}\"; {of_session}
              connect retry time 1; connect delay time 1; error wait time 1, 2;
-             ipv4 {{ import none; next hop self; export where net = {shared}/32; }}; }}"
+             ipv4 {{ import none; next hop self; export where {announced}; }}; }}"
         );
     }
     text

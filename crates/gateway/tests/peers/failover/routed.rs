@@ -10,12 +10,12 @@ use testudo_lab::testudo::Testudo;
 use testudo_lab::topology::Family;
 use testudo_lab::wait_until;
 
-fn options(peers: Vec<Kind>) -> BedOptions {
+pub(super) fn options(peers: Vec<Kind>) -> BedOptions {
     BedOptions { ingress: Ingress::Routed, peers, ..BedOptions::default() }
 }
 
 /// Packets that nodes have relayed, and that were relayed to them.
-fn relayed(bed: &Bed) -> [u64; 2] {
+pub(super) fn relayed(bed: &Bed) -> [u64; 2] {
     let of = |name: &str| {
         let count = |node: &Testudo| node.status().unwrap()["counters"]["totals"][name].as_u64().unwrap();
         bed.nodes.iter().map(count).sum()
