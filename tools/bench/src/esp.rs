@@ -11,7 +11,7 @@ mod dpdk;
 pub(super) mod gateway;
 pub(super) mod node;
 mod picture;
-mod relay;
+pub(super) mod relay;
 pub(super) mod rig;
 mod secgw;
 mod suite;

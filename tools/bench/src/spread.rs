@@ -1,7 +1,8 @@
 //! `testudo bench spread`: one tunnel that all nodes of a cluster work on.
 //!
-//! The parts `cost` and `balance` run in this process: the pipelines and the filter of a node are
-//! measured, and the speed-up of several nodes is computed from that by the formula of [FLAT]. The
+//! The parts `cost`, `balance` and `routed` run in this process: the pipelines and the filter of a
+//! node are measured, and the speed-up of several nodes is computed from that, by the formula of
+//! [FLAT] where all nodes receive everything. The
 //! parts `order` and `takeover` run real daemons in the lab.
 //!
 //! [FLAT]: *A Clustered Architecture for High-Speed IPsec Gateway*, Shieh and Lai.
@@ -13,6 +14,7 @@ mod formula;
 mod lanes;
 mod lockstep;
 mod order;
+mod routed;
 mod scheme;
 mod speed;
 mod takeover;
@@ -50,10 +52,10 @@ pub(crate) struct SpreadArgs {
     #[arg(long, default_value_t = 1446,
           value_parser = clap::value_parser!(u16).range(128..=*crate::esp::traffic::SIZES.end()))]
     size: u16,
-    /// Measured time of each pipeline in the part `cost`, and of each run in the part `order`.
+    /// Measured time of each pipeline in the parts `cost` and `routed`, and of each run in the part `order`.
     #[arg(long, default_value_t = 2.0, value_parser = positive)]
     seconds: f64,
-    /// Rounds that the time of the part `cost` is divided into.
+    /// Rounds that the time of the parts `cost` and `routed` is divided into.
     #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
     /// How often the parts `order` and `takeover` are repeated.
@@ -62,7 +64,7 @@ pub(crate) struct SpreadArgs {
     /// Numbers in the replay window of the peers in the parts `order` and `takeover`.
     #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u16).range(32..=8192))]
     window: u16,
-    /// CPU that the part `cost` runs on [default: the last one allowed].
+    /// CPU that the parts `cost` and `routed` run on [default: the last one allowed].
     #[arg(long)]
     cpu: Option<usize>,
 }
@@ -75,6 +77,8 @@ pub(crate) enum Part {
     Cost,
     /// How evenly each scheme deals traffic out to the nodes, computed.
     Balance,
+    /// The same behind routers, which bring each packet to one node.
+    Routed,
     /// Reordering, and the throughput of TCP, by each scheme.
     Order,
     /// What is lost when one of the nodes dies.
@@ -82,12 +86,13 @@ pub(crate) enum Part {
 }
 
 impl Part {
-    const ALL: [Self; 4] = [Self::Cost, Self::Balance, Self::Order, Self::Takeover];
+    const ALL: [Self; 5] = [Self::Cost, Self::Balance, Self::Routed, Self::Order, Self::Takeover];
 
     fn name(self) -> &'static str {
         match self {
             Self::Cost => "cost",
             Self::Balance => "balance",
+            Self::Routed => "routed",
             Self::Order => "order",
             Self::Takeover => "takeover",
         }
@@ -138,6 +143,7 @@ pub(crate) fn run(args: &SpreadArgs, progress: &Progress) -> Result<(), BenchErr
                     balance::compute(args, costs, progress)
                 }
             }
+            Part::Routed => routed::measure(args, progress)?,
             Part::Order => order::measure(args, progress)?,
             Part::Takeover => takeover::measure(args, progress)?,
         };
@@ -166,6 +172,12 @@ fn legend(part: Part) -> &'static str {
             "computed: the traffic is dealt out by the lanes of real packets, and each node's work is the sum of R \
              and Q of its packets. How many times as much as one node all of them carry. [FLAT]'s own schemes are a model \
              here: each node counts all packets and computes by itself which of them are its own."
+        }
+        Part::Routed => {
+            "R is the time of worker and filter for a packet that its node works on, F that of a node which relays \
+             it, C that of the carrier to which it was relayed; measured, without the driver. Speed-up: computed. Out: \
+             all work / that of the busiest node, to which the routers' hash brings the most. In: the peer's packets \
+             reach one node, R / max(R / n + F (n - 1) / n, C / n)."
         }
         Part::Order => {
             "measured in the lab, by a datagram each 0.2 ms in each direction and by TCP; metrics of RFC 4737. Hosts, nodes and peers \

@@ -135,11 +135,21 @@ pub(crate) enum Membership {
     /// It is a member of a cluster whose tunnel is spread in this way. It carries all lanes, so
     /// that it works on every packet.
     Spread(Spread),
+    /// The same behind routers, which bring each packet to one node.
+    Routed(Spread),
 }
 
 impl Membership {
     pub(crate) fn is_member(self) -> bool {
         self != Self::Alone
+    }
+
+    /// How the tunnel is spread.
+    fn spread(self) -> Option<Spread> {
+        match self {
+            Self::Alone | Self::Home => None,
+            Self::Spread(by) | Self::Routed(by) => Some(by),
+        }
     }
 }
 
@@ -153,12 +163,13 @@ pub(crate) fn dataplane(
 ) -> Result<Dataplane, Error> {
     let mut dataplane = worker_of(0, &tunnel(side, library, suite, membership, path_mtu)?);
     if membership.is_member() {
-        let carried = match membership {
-            Membership::Spread(_) => ShardSet::ALL,
-            Membership::Alone | Membership::Home => [side.spi().shard()].into_iter().collect(),
+        let carried = match membership.spread() {
+            Some(_) => ShardSet::ALL,
+            None => [side.spi().shard()].into_iter().collect(),
         };
+        let relay = matches!(membership, Membership::Routed(_)).then(|| Command::SetRelay(Arc::default()));
         let commands = [Command::SetHashKey(SipKey::new(HOMES)), Command::SetShards(carried)];
-        commands.into_iter().for_each(|command| drop(dataplane.apply(command)));
+        commands.into_iter().chain(relay).for_each(|command| drop(dataplane.apply(command)));
     }
     Ok(dataplane)
 }
@@ -241,10 +252,10 @@ pub(crate) fn tunnel(
     let numbers = match membership {
         Membership::Alone => SequenceBlock::whole(params.esn),
         Membership::Home => SequenceBlock { next: 1, end: GRANTED },
-        Membership::Spread(_) => SequenceBlock::EMPTY,
+        Membership::Spread(_) | Membership::Routed(_) => SequenceBlock::EMPTY,
     };
     let mut outbound = OutboundSa::new(&params, POLICY, numbers, path_mtu, library)?;
-    if let Membership::Spread(by) = membership {
+    if let Some(by) = membership.spread() {
         (inbound, outbound) = (inbound.spread(), outbound.spread(by));
     }
     // The daemon's control thread does this after the first packet.
@@ -259,7 +270,7 @@ pub(crate) fn tunnel(
         Command::AddInbound(Arc::new(inbound)),
         Command::SetOutbound(POLICY, Arc::new(outbound)),
     ];
-    if matches!(membership, Membership::Spread(_)) {
+    if membership.spread().is_some() {
         let stripes = Stripes::new().with(STRIPE, params.esn)?;
         commands.push(Command::SetClock(Arc::new(StoppedClock)));
         commands.push(Command::SetStripes(POLICY, params.spi_in, Arc::new(stripes)));

@@ -2,7 +2,7 @@
 //! a cluster, at the node that relays it and at the node that carries it, beside a packet that
 //! reached the right node at once.
 
-mod line;
+pub(crate) mod line;
 
 use super::gateway::Membership;
 use super::rig::Rig;

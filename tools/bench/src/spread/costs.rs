@@ -67,6 +67,12 @@ impl Costs {
 }
 
 impl Model {
+    /// Of nodes that never see the packets of others. Only the ratio of its parts matters: of a
+    /// packet of 1446 octets, the octets take about two thirds of the time.
+    pub(super) fn behind_routers() -> Self {
+        Self { fixed: 1.0, octet: 2.0 / 1446.0, other: 0.0 }
+    }
+
     /// R of a packet without octets, R of each octet, and Q.
     #[cfg(test)]
     pub(super) fn of(fixed: f64, octet: f64, other: f64) -> Self {

@@ -54,14 +54,23 @@ pub(super) struct FilterCost {
 
 impl Filters {
     pub(super) fn new(scheme: Scheme) -> Result<Self, BenchError> {
-        let process = std::process::id();
-        let name = |node: &str| Instance::new(&format!("bench-{node}-{}-{process}", scheme as u8));
+        Self::with_ingress(scheme, false)
+    }
+
+    /// Behind routers: both nodes work on all packets that reach them.
+    pub(super) fn behind_routers(scheme: Scheme) -> Result<Self, BenchError> {
+        Self::with_ingress(scheme, true)
+    }
+
+    fn with_ingress(scheme: Scheme, routed: bool) -> Result<Self, BenchError> {
+        let (process, kind) = (std::process::id(), scheme as u8 + 10 * u8::from(routed));
+        let name = |node: &str| Instance::new(&format!("bench-{node}-{kind}-{process}"));
         let instances = [name("others")?, name("own")?];
         let pins = Pins(instances);
         let [others, own] = &pins.0;
         Ok(Self {
-            others: open(others, scheme, NO_SHARD)?,
-            own: open(own, scheme, ALL_SHARDS)?,
+            others: open(others, scheme, NO_SHARD, routed)?,
+            own: open(own, scheme, ALL_SHARDS, routed)?,
             scheme,
             _pins: pins,
         })
@@ -108,7 +117,7 @@ fn spi(scheme: Scheme) -> Spi {
 }
 
 /// A node with the tunnel that carries these shards.
-fn open(instance: &Instance, scheme: Scheme, shards: [u64; 4]) -> Result<Filter, BenchError> {
+fn open(instance: &Instance, scheme: Scheme, shards: [u64; 4], routed: bool) -> Result<Filter, BenchError> {
     let mut filter = Filter::open(instance)?;
     filter.set_port(&FilterPort {
         index: PortIndex(5),
@@ -125,7 +134,7 @@ fn open(instance: &Instance, scheme: Scheme, shards: [u64; 4]) -> Result<Filter,
     let protected = Prefix::new(IpAddr::V4(Ipv4Addr::new(a, b, 0, 0)), 16);
     let to = PrefixUse { home: Some(spi(scheme).shard()), spread: scheme.spread(), ..PrefixUse::PROTECT };
     filter.set_prefixes(&protected.map(|prefix| (prefix, to)).into_iter().collect())?;
-    filter.set_cluster(Some(&ClusterFilter { vips: own, key: [1, 2], routed: false }))?;
+    filter.set_cluster(Some(&ClusterFilter { vips: own, key: [1, 2], routed }))?;
     filter.set_shards([shards, shards, NO_SHARD], shards != NO_SHARD)?;
     filter.set_fence(u64::MAX)?;
     match scheme.spread() {

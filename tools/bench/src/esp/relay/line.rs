@@ -14,7 +14,7 @@ use testudo_crypto::Library;
 const PACKETS: usize = BURST * BURSTS;
 
 /// Two nodes of a cluster, the peer, and the packets of both hosts.
-pub(super) struct RelayLine {
+pub(crate) struct RelayLine {
     first: Node,
     carrier: Node,
     peer: Node,
@@ -31,7 +31,7 @@ struct Way {
 
 impl RelayLine {
     /// A line whose nodes relay by these kinds of SAs.
-    pub(super) fn new(
+    pub(crate) fn new(
         library: Library,
         suite: Suite,
         traffic: Traffic,
@@ -58,7 +58,7 @@ impl RelayLine {
 
     /// Sends some bursts from end to end in both directions. Measures, by direction, the first node
     /// and the carrier.
-    pub(super) fn run(&mut self, watches: &mut [[Stopwatch; 2]; 2]) -> Result<(), Fault> {
+    pub(crate) fn run(&mut self, watches: &mut [[Stopwatch; 2]; 2]) -> Result<(), Fault> {
         let Self { first, carrier, peer, ways: [out, back] } = self;
         let [[out_first, out_carrier], [back_first, back_carrier]] = watches;
         bring(first, Link::Lan, &out.sent)?;
