@@ -3,6 +3,8 @@
 use crate::drops::DropReason;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use testudo_base::shard::SHARDS;
+use testudo_base::spi::Shard;
 
 /// A counter that only one thread writes: no locked instruction.
 #[derive(Debug, Default)]
@@ -107,6 +109,8 @@ pub struct Counters {
     pub(super) mss_clamped: Counter,
     pub(super) inbound_sas: Counter,
     pub(super) outbound_sas: Counter,
+    /// Packets that were relayed, of both directions, by shard.
+    relayed_of: Box<[Counter; SHARDS]>,
 }
 
 /// One direction at one moment, in packets unless said otherwise.
@@ -189,7 +193,20 @@ impl Counters {
             mss_clamped: Counter::default(),
             inbound_sas: Counter::default(),
             outbound_sas: Counter::default(),
+            relayed_of: Box::new(std::array::from_fn(|_| Counter::default())),
         }
+    }
+
+    /// A packet of this shard goes to the node that carries it.
+    pub(super) fn relays(&self, shard: Shard) {
+        if let Some(counter) = self.relayed_of.get(usize::from(shard.0)) {
+            counter.add(1);
+        }
+    }
+
+    /// Packets of each shard that went to the node that carries it.
+    pub fn relayed_by_shard(&self) -> impl Iterator<Item = u64> + '_ {
+        self.relayed_of.iter().map(Counter::get)
     }
 
     /// The totals now. Those of a busy worker may be a burst apart from each other.

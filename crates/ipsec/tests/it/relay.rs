@@ -36,6 +36,11 @@ fn relayed_packets_are_counted_at_both_nodes() {
     assert_eq!((first.outbound.forwarded, first.inbound.forwarded), (0, 0));
     assert_eq!((second.outbound.relayed, second.inbound.relayed, second.inbound.relayed_in), (0, 0, 100));
     assert_eq!((second.outbound.forwarded, second.inbound.forwarded), (70, 30));
+    let by_shard = cluster.0.each_ref().map(|node| {
+        let counted = node.plane.counters().relayed_by_shard().enumerate();
+        counted.filter(|(_, packets)| *packets > 0).collect::<Vec<_>>()
+    });
+    assert_eq!(by_shard, [vec![(usize::from(SPI_A.shard().0), 100)], vec![]]);
     // Nothing that control would have to act upon.
     assert!(cluster.0.iter_mut().all(|node| node.plane.drain_events().next().is_none()));
 }

@@ -6,6 +6,7 @@ use super::plan::{self, OutboundPlan, Planner, Room};
 use super::seal::{finish, seal};
 use crate::dataplane::Dataplane;
 use crate::dataplane::burst::{Ingress, Item, Verdict};
+use crate::dataplane::counters::Counters;
 use crate::dataplane::relay::{self, BEFORE_PACKET, HEAD_LEN, Relay};
 use crate::dataplane::shards::is_carried;
 use crate::demux::{Form, FoundEsp};
@@ -15,7 +16,7 @@ use crate::inner::Inner;
 use crate::packet_selector::Direction;
 use crate::sa::{OutboundSa, SaKey};
 use crate::spd::PolicyId;
-use testudo_base::spi::{RelayKind, Shard};
+use testudo_base::spi::{RelayKind, Shard, Spi};
 use testudo_crypto::{Aad, SealJob, TAG_LEN, seal_burst};
 use testudo_wire::esp;
 use testudo_wire::ip::Protocol;
@@ -32,7 +33,9 @@ impl<'s> Planner<'s, '_> {
         shard: Option<Shard>,
     ) -> Option<OutboundPlan<'s>> {
         let planned = match self.relay.zip(shard) {
-            Some((relay, shard)) => plan(relay, item, inner, at, shard),
+            Some((relay, shard)) => {
+                plan(relay, item, inner, at, shard).inspect(|_| self.counters.relays(shard))
+            }
             None => Err(DropReason::OtherNode),
         };
         planned.map_err(|reason| item.refuse(reason, &self.counters.outbound)).ok()
@@ -62,6 +65,17 @@ pub(in crate::dataplane) struct Foreign<'a> {
     pub(in crate::dataplane) at: u8,
     pub(in crate::dataplane) shard: Shard,
     pub(in crate::dataplane) arrived: &'a FoundEsp,
+}
+
+impl Foreign<'_> {
+    /// Counts it for its shard, which may follow its packets to this node. Those of a spread SA are
+    /// in other lanes than the shard of its SPI, and move no lane: the node that all of them reach
+    /// would get every lane.
+    fn count(&self, counters: &Counters) {
+        if Spi(self.arrived.spi).shard() == self.shard {
+            counters.relays(self.shard);
+        }
+    }
 }
 
 /// Plans the packet as it is, inside the SA to the node that carries the shard. It is never too big:
@@ -147,6 +161,7 @@ impl Dataplane {
         let (mut bare, mut heads, mut whole) = (Burst::new(), Burst::new(), Burst::new());
         for foreign in foreign {
             let Some(item) = burst.get_mut(usize::from(foreign.at)) else { continue };
+            foreign.count(&self.counters);
             match plan_protected(relay, item, *foreign) {
                 Some((plan, RelayKind::Bare)) => bare.push(plan),
                 Some((plan, _)) => heads.push(plan),
