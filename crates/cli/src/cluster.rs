@@ -124,8 +124,14 @@ fn configuration(report: &ClusterReport) -> String {
 
 fn shards(report: &ClusterReport) -> String {
     let host = if report.default_host { "; default host" } else { "" };
+    let moved = report.nodes.iter().filter(|node| node.followed > 0);
+    let moved: Vec<String> = moved.map(|node| format!("{} to node {}", node.followed, node.id)).collect();
+    let moved = match moved.is_empty() {
+        true => String::new(),
+        false => format!("; moved to where their packets go: {}", moved.join(", ")),
+    };
     format!(
-        "packets of {}, {} of them provisionally; IKE of {}{host}",
+        "packets of {}, {} of them provisionally; IKE of {}{host}{moved}",
         report.packets, report.provisional, report.ike
     )
 }

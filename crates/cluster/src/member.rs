@@ -33,6 +33,7 @@ pub use output::{Flushed, MemberOutput, TakenIn, TakenLanes};
 pub use replication::changes::{IkeUpdateCounts, MessageCount};
 pub use shards::carriers::CarrierTable;
 pub use shards::drain::DrainError;
+pub use shards::following::{FollowConfig, ShardPackets};
 pub use shards::handover::HandoverStage;
 pub use status::{ClusterStatus, MemberCounters};
 
@@ -331,7 +332,7 @@ impl Member {
                 GroupOutput::Told { from, provisional, links: _ } => {
                     self.shards.told(&mut self.core, &mut self.replication, now, from, provisional)
                 }
-                GroupOutput::Relayed { from: _, octets } => self.relayed(now, &octets),
+                GroupOutput::Relayed { from, octets } => self.relayed(now, from, &octets),
                 GroupOutput::RowClocks(clocks) => {
                     self.core.outputs.push_back(MemberOutput::RowClocks(clocks));
                 }

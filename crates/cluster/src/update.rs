@@ -31,7 +31,7 @@ use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 /// more in the states of IKE SAs: see [`states`]. 19 brought [`Op::LineRate`]. 20 again has more in
 /// the states of IKE SAs. 21 brought [`Effect::Replace`]. 22 brought Child SAs that are spread over
 /// the nodes, 23 [`Ranking::Balanced`] and other lanes. 24 brought [`Op::EngineNodes`]. 25 brought
-/// [`Op::LaneFloors`], and SAs of their own for the ESP and AH that nodes relay.
+/// [`Op::LaneFloors`], [`Op::Prefer`], and SAs of their own for the ESP and AH that nodes relay.
 pub(crate) const OLDEST: u8 = 15;
 pub(crate) const NEWEST: u8 = 25;
 /// The version that brought [`Op::Configure`] and all operations after it, and RFC 6311 in the
@@ -63,6 +63,10 @@ pub(crate) const RELAYED_HEADS: u8 = 25;
 /// The version that brought [`Op::LaneFloors`], and Child SAs that are spread over nodes behind
 /// routers.
 pub(crate) const LANE_FLOORS: u8 = 25;
+
+/// The version in which shards move to the nodes that their packets reach: it brought
+/// [`Op::Prefer`] and [`Op::Preferences`].
+pub(crate) const FOLLOWING: u8 = 25;
 
 /// How nodes of this version rank for a shard.
 pub(crate) fn ranking(version: u8) -> Ranking {
@@ -160,6 +164,20 @@ pub(crate) enum Op {
     /// Spread Child SAs of which the sender has taken lanes, and numbers up to which it counts all
     /// of them as seen. They may lie above all that the peer has sent.
     LaneFloors(Vec<(Spi, u64)>),
+    /// A shard is to go to the node that its packets reach, or back to its first rank.
+    Prefer { shard: Shard, preference: Preference },
+    /// The preferences at the start of the view, for nodes that are brought up to date. It comes
+    /// before [`Op::Resync`].
+    Preferences { epoch: u64, of: Vec<(Shard, Preference)> },
+}
+
+/// Where a shard should be, if that is not its first rank.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(crate) struct Preference {
+    /// The node that the shard's packets reach.
+    pub(crate) node: Option<NodeId>,
+    /// How unsteady they were: it doubles how long they must reach another node.
+    pub(crate) level: u8,
 }
 
 /// An IKE SA.
@@ -307,7 +325,9 @@ impl Op {
             | Self::LineRate { .. }
             | Self::LaneTops(_)
             | Self::LaneFloors(_)
-            | Self::EngineNodes { .. } => {
+            | Self::EngineNodes { .. }
+            | Self::Prefer { .. }
+            | Self::Preferences { .. } => {
                 return None;
             }
         })
@@ -336,6 +356,7 @@ impl Op {
             Self::Ask { ask: Ask::Terminate { sas, .. } | Ask::Rekey { sas, .. }, .. } => 16 + sas.len() * 11,
             Self::Ask { .. } | Self::Answer(_) => 256,
             Self::EngineNodes { nodes } => 8 + nodes.len(),
+            Self::Preferences { of, .. } => 16 + of.len() * 6,
             _ => 32,
         }
     }
@@ -356,6 +377,7 @@ impl Op {
             Self::SpreadChild { .. } | Self::Stripe(_) | Self::LaneTops(_) => SPREADING,
             Self::EngineNodes { .. } => ROSTERS,
             Self::LaneFloors(_) => LANE_FLOORS,
+            Self::Prefer { .. } | Self::Preferences { .. } => FOLLOWING,
             _ => OLDEST,
         }
     }
@@ -405,90 +427,4 @@ pub(crate) fn cut(ops: Vec<Op>, limit: usize) -> impl Iterator<Item = Vec<Op>> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn marks(count: usize) -> Op {
-        Op::HighWaterMarks {
-            moved: (0..count).map(|n| (Spi(n as u32), n as u64)).collect(),
-            all_of: ShardSet::EMPTY,
-            epoch: 1,
-        }
-    }
-
-    #[test]
-    fn an_update_is_what_was_published() {
-        let ops = vec![
-            marks(300),
-            Op::SegOffer(Offer {
-                shards: vec![(Shard(7), NodeId::new(3).unwrap())],
-                neighbours: vec![(1, "10.1.0.2".parse().unwrap())],
-                epoch: 4,
-            }),
-            Op::SegDrop {
-                shard: Shard(7),
-                to: NodeId::new(3).unwrap(),
-                epoch: 4,
-                left: Left { is_exact: true, handled: vec![u64::MAX; 3] },
-            },
-            Op::Renew(Grants {
-                shard: Shard(1),
-                standby: NodeId::new(2),
-                grants: vec![Grant { spi: Spi(0x0100_0400), start: u64::MAX - 1, log2: 24 }],
-            }),
-        ];
-        let octets = encode(NEWEST, &ops);
-        assert_eq!(decode(&octets), Some(ops));
-        let mut other = octets.clone();
-        other[0] += 1;
-        assert_eq!(decode(&other), None, "another version");
-        assert_eq!(decode(&octets[..octets.len() - 1]), None, "cut");
-        assert_eq!(decode(&[octets, vec![0]].concat()), None, "longer");
-    }
-
-    /// Nodes of older versions encode the outcome of an initiation as a [`Result`].
-    #[test]
-    fn the_outcome_of_an_initiation_is_encoded_as_a_result() {
-        let reason = || "no answer".to_owned();
-        for (outcome, result) in
-            [(InitiationOutcome::Up, Ok(())), (InitiationOutcome::Failed { reason: reason() }, Err(reason()))]
-        {
-            let octets = postcard::to_allocvec(&outcome).unwrap();
-            assert_eq!(postcard::from_bytes::<Result<(), String>>(&octets).as_ref(), Ok(&result));
-            assert_eq!(postcard::to_allocvec(&result).unwrap(), octets);
-        }
-    }
-
-    /// The format that nodes of version 15 read must not change: a view with such a node uses it.
-    #[test]
-    fn the_encoding_for_version_15_is_unchanged() {
-        let ops = [
-            Op::IkeWanted { spi: IkeSpi(1) },
-            Op::ChildStart { spi: Spi(2) },
-            Op::Drain { node: NodeId::new(3).unwrap(), drained: true },
-            Op::Resynced { epoch: 4 },
-        ];
-        assert_eq!(encode(15, &ops), [15, 4, 4, 1, 8, 2, 18, 3, 1, 20, 4]);
-    }
-
-    #[test]
-    fn secrets_are_not_shown() {
-        assert_eq!(format!("{:?}", Secret::new(Zeroizing::new(vec![1, 2, 3]))), "Secret(3 octets)");
-    }
-
-    proptest! {
-        #[test]
-        fn any_octets_are_read_without_panic(octets in prop::collection::vec(any::<u8>(), 0..80)) {
-            let _ = decode(&octets);
-        }
-
-        #[test]
-        fn what_is_cut_is_whole_together(counts in prop::collection::vec(0_usize..600, 0..20)) {
-            let ops: Vec<Op> = counts.into_iter().map(marks).collect();
-            let parts: Vec<Vec<Op>> = cut(ops.clone(), 4096).collect();
-            prop_assert!(parts.iter().all(|part| part.len() == 1 || encode(NEWEST, part).len() <= 4096 + 64));
-            prop_assert_eq!(parts.concat(), ops);
-        }
-    }
-}
+mod tests;

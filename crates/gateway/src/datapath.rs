@@ -37,7 +37,7 @@ use outer_mtus::OuterMtus;
 use ports::Ports;
 pub(crate) use relay::RelayPeer;
 use sas::Sas;
-pub(crate) use sas::{Activation, Agreed};
+pub(crate) use sas::{Activation, Agreed, SaPackets};
 pub(crate) use start::library;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, RawFd};

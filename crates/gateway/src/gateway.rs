@@ -38,7 +38,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant, SystemTime};
 use testudo_base::lane::Spread;
-use testudo_cluster::member::MemberOutput;
+use testudo_cluster::member::{MemberOutput, ShardPackets};
 use testudo_ike::endpoint::{IkeSaStatus, Target};
 use testudo_ike::output::{ChildSaId, IkeSaId, LogLevel, Output, Path, Time, UnixTime};
 use testudo_ipsec::number::WorkerId;
@@ -86,6 +86,8 @@ pub(crate) struct Gateway {
     ikes: BTreeMap<IkeSaId, IkeSaStatus>,
     /// Packets received and sent up to the last look, by Child SA.
     seen: BTreeMap<ChildSaId, (u64, u64)>,
+    /// Packets by shard: those carried, up to the last look.
+    shard_packets: ShardPackets,
     /// While a look at all Child SAs is under way: the last one that was looked at.
     looked_at: Option<Option<ChildSaId>>,
     /// How busy this node is.
@@ -163,6 +165,7 @@ impl Gateway {
             watched: false,
             ikes: BTreeMap::new(),
             seen: BTreeMap::new(),
+            shard_packets: ShardPackets::default(),
             looked_at: None,
             load: Load::new(),
             virtual_ips: VirtualIps::default(),

@@ -88,6 +88,8 @@ plants! {
     LaneFloorsNotTold = "lane-floors-not-told",
     /// What was relayed to a node and is not for it is relayed again.
     RelayedTwice = "relayed-twice",
+    /// A node that joins does not learn which shards have moved to where their packets go.
+    PreferencesNotTold = "preferences-not-told",
     /// Rings are judged by the nodes of testudo.toml, whatever operators have changed.
     RosterIgnored = "roster-ignored",
     /// A peer that connects again to one node keeps its IKE SAs on others.

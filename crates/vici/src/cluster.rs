@@ -26,7 +26,7 @@
 //!     nodes = {
 //!         <number> = {
 //!             state = <owner, drained, no-port, fresh, suspect or absent>
-//!             shards = <n>  provisional = <n>
+//!             shares = <n>  provisional = <n>  followed = <n>
 //!             heard = <milliseconds since the last heartbeat, if any>
 //!             hears = <milliseconds since it heard the node that is asked, when it was heard
 //!                      itself; if it had>
@@ -175,6 +175,8 @@ pub struct NodeReport {
     pub shards: u64,
     /// Shards of suspects whose packets it carries provisionally.
     pub provisional: u64,
+    /// Shards that are to be here because most of their packets reach it.
+    pub followed: u64,
     /// Milliseconds since its last heartbeat, over any link.
     pub heard: Option<u64>,
     /// Milliseconds between its last heartbeat from the node that answers and its own last
@@ -307,6 +309,7 @@ impl NodeReport {
         let mut message = Message::new().with("state", self.state.name());
         message.add_text("shares", self.shards);
         message.add_text("provisional", self.provisional);
+        message.add_text("followed", self.followed);
         add_optional(&mut message, "heard", self.heard);
         add_optional(&mut message, "hears", self.hears);
         add_optional(&mut message, "threshold", self.threshold);
@@ -324,6 +327,7 @@ impl NodeReport {
             state: NodeState::read(message)?,
             shards: number(message, "shares")?,
             provisional: number(message, "provisional")?,
+            followed: number(message, "followed")?,
             heard: optional(message, "heard")?,
             hears: optional(message, "hears")?,
             threshold: optional(message, "threshold")?,

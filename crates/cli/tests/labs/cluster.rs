@@ -118,6 +118,15 @@ fn whether_the_witness_votes_stands_beside_the_view() {
 }
 
 #[test]
+fn shards_that_have_moved_to_their_packets_are_named() {
+    let mut report = report();
+    (report.nodes[0].followed, report.nodes[2].followed) = (7, 1);
+    let shown = shown(Some(&report), &[]);
+    let end = "; default host; moved to where their packets go: 7 to node 1, 1 to node 3\n";
+    assert!(shown.contains(end), "{shown}");
+}
+
+#[test]
 fn a_node_without_view_and_proof_says_so() {
     let shown = shown(Some(&ClusterReport { node: 2, ..ClusterReport::default() }), &[]);
     for line in [

@@ -46,6 +46,18 @@ impl Member {
                 let handed = Handed { from, shard, to, left };
                 return self.shards.dropped(&mut self.core, &mut self.replication, now, at, handed);
             }
+            Op::Prefer { shard, preference } => {
+                return self.shards.told_preference(
+                    &mut self.core,
+                    &mut self.replication,
+                    now,
+                    shard,
+                    preference,
+                );
+            }
+            Op::Preferences { epoch, of } => {
+                return self.shards.told_preferences(&mut self.core, now, epoch, of);
+            }
             Op::Resync { epoch, owners, unfit, drained } => {
                 return self.core.told_owners(epoch, &owners, &unfit, &drained);
             }
@@ -167,6 +179,8 @@ impl Member {
             | Op::Answer(_)
             | Op::RemoteEvent(_)
             | Op::EngineNodes { .. }
+            | Op::Prefer { .. }
+            | Op::Preferences { .. }
             | Op::LineRate { .. } => {}
         }
     }

@@ -1,5 +1,6 @@
 //! Settings of a member.
 
+use super::FollowConfig;
 use super::numbers::line_rates::ASSUMED_PACKETS_PER_SECOND;
 use crate::group::GroupConfig;
 use std::collections::BTreeMap;
@@ -31,6 +32,8 @@ pub struct MemberConfig {
     /// How long a node that is to give its shards away waits before it offers them, so that routers
     /// stop giving it packets.
     pub withdraw: Duration,
+    /// How shards move to the nodes that their packets reach.
+    pub follow: FollowConfig,
     /// Connections whose Child SAs are spread over all nodes. The same on all nodes.
     pub spread: BTreeMap<String, Spread>,
 }
@@ -47,6 +50,7 @@ impl MemberConfig {
             message_id_sync: false,
             blocks_at_once: 1024,
             withdraw: Duration::ZERO,
+            follow: FollowConfig::default(),
             spread: BTreeMap::new(),
         }
     }

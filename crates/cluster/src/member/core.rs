@@ -9,7 +9,7 @@ use super::{MemberConfig, MemberCounters, MemberOutput};
 use crate::alloc::{ClusterAllocator, Shared, hash_key};
 use crate::group::{Durable, Group, Position, ViewStart};
 use crate::node::{NodeId, names};
-use crate::update::{Answer, Answered, CONTROL_PLANE, LANE_FLOORS, SPREADING};
+use crate::update::{Answer, Answered, CONTROL_PLANE, FOLLOWING, LANE_FLOORS, Preference, SPREADING};
 use commits::Commits;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -31,6 +31,9 @@ pub(super) struct Unheard {
     pub(super) drops: Vec<(NodeId, Shard, NodeId)>,
     pub(super) fit: Vec<(NodeId, bool)>,
     pub(super) drained: Vec<(NodeId, bool)>,
+    pub(super) preferences: Vec<(Shard, Preference)>,
+    /// The preferences at the start of the view, from the first node that has told them.
+    pub(super) first_preferences: Option<Vec<(Shard, Preference)>>,
 }
 
 /// The view that this node is in, and its state.
@@ -150,6 +153,11 @@ impl Core {
         self.view.version >= LANE_FLOORS
     }
 
+    /// True if shards move to the nodes that their packets reach: see [`FOLLOWING`].
+    pub(super) fn can_follow(&self) -> bool {
+        self.is_routed() && self.view.version >= FOLLOWING
+    }
+
     pub(super) fn log(&mut self, level: LogLevel, message: String) {
         let event = Event::Log { ike: None, connection: None, level, message };
         self.outputs.push_back(MemberOutput::Ike(Output::Event(event)));
@@ -171,8 +179,9 @@ impl Core {
         if epoch != self.view.epoch {
             return;
         }
-        let Some(Unheard { drops, fit, drained: since }) = self.unheard_of.take() else { return };
-        self.table.adopt(owners, unfit, drained);
+        let Some(unheard) = self.unheard_of.take() else { return };
+        let Unheard { drops, fit, drained: since, preferences, first_preferences } = unheard;
+        self.table.adopt(owners, unfit, drained, &first_preferences.unwrap_or_default());
         for (from, shard, to) in drops {
             self.table.drop(from, shard, to);
         }
@@ -181,6 +190,9 @@ impl Core {
         }
         for (node, drained) in since {
             self.table.set_drained(node, drained);
+        }
+        for (shard, preference) in preferences {
+            self.table.prefer(shard, preference);
         }
     }
 

@@ -8,13 +8,14 @@ use testudo_ike::message::{IkeSpi, MessageId};
 
 impl Member {
     /// A digest of the state on which all members that hold it must agree once nothing is under
-    /// way: owners, IKE SAs and Child SAs, granted numbers, and the configuration. Comparable
+    /// way: owners, preferences, IKE SAs and Child SAs, granted numbers, and the configuration. Comparable
     /// between nodes of one build. In a view with a member that does not know spread Child SAs, each
     /// is known to its owner alone until it is renewed.
     pub fn digest(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         for shard in (0..=u8::MAX).map(Shard) {
-            (self.core.table.owner(shard), self.core.table.standby(shard)).hash(&mut hasher);
+            let table = &self.core.table;
+            (table.owner(shard), table.standby(shard), table.preference(shard)).hash(&mut hasher);
             for (spi, ike) in self.replication.replicas.ikes_of(shard) {
                 (spi, ike.outline.commit, ike.outline.established).hash(&mut hasher);
             }

@@ -10,7 +10,7 @@ use crate::group::Ingress;
 use crate::node::NodeId;
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
-use testudo_base::spi::Spi;
+use testudo_base::spi::{Shard, Spi};
 use testudo_ike::output::{Path, Time};
 use testudo_ipsec::pmtu::TooBig;
 use testudo_planted::{Plant, planted};
@@ -23,12 +23,24 @@ enum Relayed<'a> {
     Ike { local: SocketAddr, remote: SocketAddr, message: &'a [u8] },
     /// What a router says of a packet that was too large.
     TooBig { local: IpAddr, remote: IpAddr, spi: u32, sequence: u32, udp: bool, mtu: u16 },
+    /// Packets a second that the sender relays, by shard. Shards that are not named: none.
+    Rates(Vec<(Shard, u32)>),
 }
 
 impl Core {
     /// True if routers give each packet to one node.
     pub(super) fn is_routed(&self) -> bool {
         self.config.group.ingress == Ingress::Routed
+    }
+
+    /// Tells all other members how many packets this node relays.
+    pub(super) fn tell_rates(&mut self, rates: Vec<(Shard, u32)>) {
+        let others = self.others();
+        self.relay(&others, &Relayed::Rates(rates));
+    }
+
+    fn others(&self) -> Vec<NodeId> {
+        self.view.members.iter().copied().filter(|member| *member != self.node).collect()
     }
 
     /// True if the message has left.
@@ -68,14 +80,12 @@ impl Member {
             return;
         }
         let TooBig { local, remote, spi: Spi(spi), sequence, udp, mtu } = *told;
-        let node = self.core.node;
-        let others: Vec<NodeId> =
-            self.core.view.members.iter().copied().filter(|member| *member != node).collect();
+        let others = self.core.others();
         self.core.relay(&others, &Relayed::TooBig { local, remote, spi, sequence, udp, mtu });
     }
 
     /// Another member has relayed something.
-    pub(super) fn relayed(&mut self, now: Time, octets: &[u8]) {
+    pub(super) fn relayed(&mut self, now: Time, from: NodeId, octets: &[u8]) {
         // A node with another ingress is in no view with this one.
         match postcard::from_bytes(octets) {
             Ok(Relayed::Ike { local, remote, message }) => {
@@ -89,6 +99,7 @@ impl Member {
                 let told = TooBig { local, remote, spi: Spi(spi), sequence, udp, mtu };
                 self.core.outputs.push_back(MemberOutput::TooBig(told));
             }
+            Ok(Relayed::Rates(rates)) => self.shards.following.heard(now, from, rates),
             Err(_) => self.core.counters.unread += 1,
         }
     }

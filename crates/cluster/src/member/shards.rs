@@ -4,6 +4,7 @@
 pub(super) mod carriers;
 pub(super) mod drain;
 pub(super) mod fitness;
+pub(super) mod following;
 pub(super) mod grants;
 pub(super) mod handover;
 pub(super) mod imports;
@@ -21,6 +22,7 @@ use crate::group::Ticket;
 use crate::node::NodeId;
 use carriers::Carriers;
 use fitness::Fitness;
+use following::Following;
 use handover::{Arrivals, Handover};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -71,6 +73,7 @@ pub(super) struct Shards {
     pub(super) homes: Option<ShardSet>,
     pub(super) shown: Ownership,
     pub(super) carriers: Carriers,
+    pub(super) following: Following,
     pub(super) syncs: Syncs,
 }
 
@@ -102,6 +105,7 @@ impl Shards {
             homes: None,
             shown: Ownership::default(),
             carriers: Carriers::new(),
+            following: Following::new(),
             syncs: Syncs::default(),
         }
     }

@@ -15,6 +15,8 @@ pub struct MemberCounters {
     pub not_ours: u64,
     /// Those of them that were relayed to that node.
     pub relayed_ike: u64,
+    /// Orders, of any node, that a shard move to the node that its packets reach.
+    pub followed: u64,
     /// Changes of a shard that came when their sender did not own it any more.
     pub not_owner: u64,
     /// Updates that cannot be decoded.
@@ -52,6 +54,8 @@ pub struct ClusterStatus {
     pub handovers: Vec<(Shard, HandoverStage)>,
     /// Number of this node's shards that another node should have, by that node.
     pub misplaced: Vec<(NodeId, usize)>,
+    /// Number of shards that should be at a node because their packets reach it, by that node.
+    pub preferred: Vec<(NodeId, usize)>,
     /// Shards that are about to come here from living nodes.
     pub arrivals: ShardSet,
     /// Shards that this node is about to take, and when. Without a time: once all nodes know of it.
@@ -95,6 +99,10 @@ impl Member {
         for (_, to) in self.core.table.misplaced(self.core.node) {
             *misplaced.entry(to).or_default() += 1;
         }
+        let mut preferred = BTreeMap::new();
+        for node in self.core.table.preferences().into_iter().filter_map(|(_, preference)| preference.node) {
+            *preferred.entry(node).or_default() += 1;
+        }
         ClusterStatus {
             group: self.core.group.status(),
             owners: self
@@ -114,6 +122,7 @@ impl Member {
             unfit: self.core.table.unfit().iter().copied().collect(),
             handovers: self.shards.handover.stages(),
             misplaced: misplaced.into_iter().collect(),
+            preferred: preferred.into_iter().collect(),
             arrivals: self.shards.arrivals.shards(),
             takes: self.shards.takes.iter().map(|take| (take.shards(), take.at())).collect(),
             untold: self.replication.resync.untold_sas(),

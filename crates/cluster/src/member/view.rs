@@ -43,6 +43,9 @@ impl Member {
         } else if start.fresh.contains(&self.core.node) {
             self.core.unheard_of = Some(Unheard::default());
         }
+        if !self.core.can_follow() {
+            self.core.table.forget_preferences();
+        }
         self.shards.suspects.retain(|node| start.view.members.contains(node));
         self.shards.yielded = ShardSet::EMPTY;
         let changes = self.core.table.view(&start.current, crate::update::ranking(self.core.view.version));

@@ -6,6 +6,7 @@ mod config;
 mod crash;
 mod edges;
 mod fitness;
+mod following;
 mod handovers;
 mod leases;
 mod leave;

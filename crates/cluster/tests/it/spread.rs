@@ -7,8 +7,14 @@ use testudo_base::lane::Spread;
 use testudo_ike::config::{Child, Connection, EspProposal};
 use testudo_ipsec::sa::Mac;
 
-const BY_PACKET: Syncs =
-    Syncs { version: None, asked: false, unknown: false, spread: Some(Spread::Packet), routed: false };
+const BY_PACKET: Syncs = Syncs {
+    version: None,
+    asked: false,
+    unknown: false,
+    spread: Some(Spread::Packet),
+    routed: false,
+    stays: None,
+};
 
 const BEHIND_ROUTERS: Syncs = Syncs { routed: true, ..BY_PACKET };
 

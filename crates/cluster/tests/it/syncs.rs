@@ -4,7 +4,8 @@ use crate::world::{Syncs, World};
 use std::time::Duration;
 use testudo_ike::endpoint::Discard;
 
-const ASKED: Syncs = Syncs { version: None, asked: true, unknown: false, spread: None, routed: false };
+const ASKED: Syncs =
+    Syncs { version: None, asked: true, unknown: false, spread: None, routed: false, stays: None };
 
 /// How often a node has asked for Message IDs.
 fn asked(world: &World, node: usize) -> usize {

@@ -13,7 +13,7 @@ use testudo_base::shard::{SHARDS, ShardSet};
 use testudo_base::spi::{SenderId, Spi};
 use testudo_cluster::engine::{EngineEvent, RingId, View};
 use testudo_cluster::group::{ClusterKey, Durable, GroupConfig, Ingress};
-use testudo_cluster::member::{CarrierTable, InitiationOutcome, Member, MemberConfig};
+use testudo_cluster::member::{CarrierTable, FollowConfig, InitiationOutcome, Member, MemberConfig};
 use testudo_cluster::node::NodeId;
 use testudo_ike::alloc::SingleNodeAllocator;
 use testudo_ike::config::Connection;
@@ -95,6 +95,8 @@ pub(crate) struct Syncs {
     pub(crate) spread: Option<Spread>,
     /// Routers give each message of a peer to one node ([`World::entry`]).
     pub(crate) routed: bool,
+    /// The shards of this node do not move to where their packets go.
+    pub(crate) stays: Option<usize>,
 }
 
 /// How long a node that gives its shards away waits until routers know.
@@ -127,7 +129,7 @@ pub(crate) struct World {
     pub(crate) late_auth: Duration,
     /// Shards that two nodes have carried at once, provisionally.
     pub(crate) doubled: ShardSet,
-    syncs: Syncs,
+    pub(crate) syncs: Syncs,
     /// The node to which routers give what peers send.
     pub(crate) entry: usize,
     /// Peers hear nothing.
@@ -170,6 +172,7 @@ fn member(
         blocks_at_once: 2,
         line_rate: LINE_RATE,
         withdraw: WITHDRAW,
+        follow: FollowConfig { follows: syncs.stays != Some(node), ..FollowConfig::default() },
         spread: syncs
             .spread
             .into_iter()

@@ -177,6 +177,7 @@ pub(super) mod tests {
             ingress: Ingress::Flood,
             announce_table: None,
             withdraw: Duration::ZERO,
+            follow_traffic: true,
             replicate_config: true,
             protocol: 0,
             timers: Timers {

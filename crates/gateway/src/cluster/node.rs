@@ -18,7 +18,7 @@ use testudo_cluster::engine::{Engine, EngineEvent};
 use testudo_cluster::group::{
     ClusterKey, Durable, GroupConfig, Ingress, Majorities, RelayKeys, Rosters, SuspicionConfig,
 };
-use testudo_cluster::member::{Member, MemberConfig};
+use testudo_cluster::member::{FollowConfig, Member, MemberConfig};
 use testudo_cluster::node::NodeId;
 use testudo_fastpath::fib::{Fib, PortIndex, PortLink};
 use testudo_fastpath::netlink::AnnouncedRoutes;
@@ -61,6 +61,7 @@ pub(crate) struct Prepared {
     replicate_config: bool,
     message_id_sync: bool,
     withdraw: Duration,
+    follow_traffic: bool,
     spread: BTreeMap<String, Spread>,
     announced: Option<AnnouncedRoutes>,
 }
@@ -108,6 +109,7 @@ impl Prepared {
             replicate_config,
             message_id_sync,
             withdraw: settings.withdraw,
+            follow_traffic: settings.follow_traffic,
             spread,
             announced: announced.transpose()?,
         })
@@ -125,6 +127,7 @@ impl Prepared {
             replicate_configuration: self.replicate_config,
             message_id_sync: self.message_id_sync,
             withdraw: self.withdraw,
+            follow: FollowConfig { follows: self.follow_traffic, ..FollowConfig::default() },
             spread: self.spread.clone(),
             ..MemberConfig::new(self.group.clone())
         };

@@ -74,6 +74,7 @@ fn this(status: &ClusterStatus) -> NodeReport {
         state: state(status, group.node, member),
         shards: owned(status, group.node),
         provisional: status.provisional.len() as u64,
+        followed: followed(status, group.node),
         addresses: addresses(status, group.node),
         incarnation: group.sender.map_or(0, |sender| sender.incarnation().into()),
         ..NodeReport::default()
@@ -95,6 +96,7 @@ fn other(status: &ClusterStatus, peer: &PeerStatus, now: Time) -> NodeReport {
         addresses: addresses(status, peer.node),
         shards: owned(status, peer.node),
         provisional: peer.provisional.len() as u64,
+        followed: followed(status, peer.node),
         heard: peer.heard.map(|at| millis(now.since(at))),
         hears: peer.hears.map(millis),
         threshold: Some(millis(peer.threshold)),
@@ -127,6 +129,11 @@ pub(super) fn owned(status: &ClusterStatus, node: NodeId) -> u64 {
     of.map_or(0, |(_, shards)| shards.len() as u64)
 }
 
+fn followed(status: &ClusterStatus, node: NodeId) -> u64 {
+    let of = status.preferred.iter().find(|(preferred, _)| *preferred == node);
+    of.map_or(0, |(_, shards)| *shards as u64)
+}
+
 fn counters(status: &ClusterStatus) -> Named {
     let (group, member) = (&status.group.counters, &status.counters);
     let all = [
@@ -144,6 +151,7 @@ fn counters(status: &ClusterStatus) -> Named {
         ("contradictions", group.contradictions),
         ("not_ours", member.not_ours),
         ("relayed_ike", member.relayed_ike),
+        ("followed", member.followed),
         ("not_owner", member.not_owner),
         ("unread", member.unread),
         ("unfit", member.unfit),
@@ -232,6 +240,7 @@ mod tests {
             unfit: Vec::new(),
             handovers: Vec::new(),
             misplaced: Vec::new(),
+            preferred: vec![(node(4), 7)],
             arrivals: ShardSet::EMPTY,
             takes: Vec::new(),
             untold: 0,
@@ -259,6 +268,8 @@ mod tests {
             (5, NodeState::Absent, 0),
         ];
         assert_eq!(states, expected);
+        let followed: Vec<u64> = report.nodes.iter().map(|node| node.followed).collect();
+        assert_eq!(followed, [0, 0, 0, 7, 0]);
         let [one, two, .., five] = report.nodes.as_slice() else { panic!("five nodes") };
         assert_eq!((one.heard, one.hears, one.threshold), (Some(10), Some(3), Some(45)));
         assert_eq!((one.links_down.as_slice(), one.acked, one.incarnation), (&[1][..], Some(8), 5));

@@ -38,6 +38,8 @@ pub(crate) struct ClusterSettings {
     pub(crate) announce_table: Option<u32>,
     /// How long routers need to learn that it serves no more.
     pub(crate) withdraw: Duration,
+    /// Shards of this node move to the nodes that their packets reach.
+    pub(crate) follow_traffic: bool,
     /// What kind of Ethernet address these resolve to.
     pub(crate) mac: ClusterMac,
     /// What a node does that is cut off from the majority.
@@ -187,6 +189,7 @@ pub(super) fn parse(root: &Section<'_>, ports: usize) -> Result<Option<ClusterSe
         ingress: routed.ingress,
         announce_table: routed.announce_table,
         withdraw: routed.withdraw,
+        follow_traffic: routed.follow_traffic,
         mac: mac.unwrap_or(ClusterMac::Group),
         vips,
         no_quorum: no_quorum.unwrap_or_default(),
@@ -208,6 +211,7 @@ struct Routed {
     ingress: Ingress,
     announce_table: Option<u32>,
     withdraw: Duration,
+    follow_traffic: bool,
 }
 
 fn parse_routed(cluster: &Section<'_>) -> Result<Routed, ConfigError> {
@@ -215,7 +219,12 @@ fn parse_routed(cluster: &Section<'_>) -> Result<Routed, ConfigError> {
     let ingress = cluster.string("ingress", "\"flood\" or \"routed\"", named)?.unwrap_or_default();
     let announce_table = cluster.integer("announce_table", 1, u32::MAX.into())?;
     let withdraw = cluster.integer("withdraw_ms", 0, 10_000)?;
-    for (key, is_set) in [("announce_table", announce_table.is_some()), ("withdraw_ms", withdraw.is_some())] {
+    let follow_traffic = cluster.boolean("follow_traffic")?;
+    for (key, is_set) in [
+        ("announce_table", announce_table.is_some()),
+        ("withdraw_ms", withdraw.is_some()),
+        ("follow_traffic", follow_traffic.is_some()),
+    ] {
         if is_set && ingress == Ingress::Flood {
             return Err(cluster.unfit(key, "cluster.ingress = \"routed\" beside it"));
         }
@@ -228,6 +237,7 @@ fn parse_routed(cluster: &Section<'_>) -> Result<Routed, ConfigError> {
         ingress,
         announce_table: announce_table.and_then(|table| u32::try_from(table).ok()),
         withdraw: withdraw.map_or(WITHDRAW, Duration::from_millis),
+        follow_traffic: follow_traffic.unwrap_or(true),
     })
 }
 

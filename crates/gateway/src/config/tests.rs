@@ -207,9 +207,11 @@ fn a_routed_cluster_is_read_and_every_mistake_is_named() {
     let routed = with("ingress = \"routed\"\n", "").unwrap();
     assert_eq!((routed.ingress, routed.announce_table), (Ingress::Routed, None));
     assert_eq!(routed.withdraw, Duration::from_millis(500));
-    let told = "ingress = \"routed\"\nannounce_table = 5406\nwithdraw_ms = 1500\n";
+    assert!(routed.follow_traffic);
+    let told = "ingress = \"routed\"\nannounce_table = 5406\nwithdraw_ms = 1500\nfollow_traffic = false\n";
     let told = with(told, "").unwrap();
     assert_eq!((told.announce_table, told.withdraw), (Some(5406), Duration::from_millis(1500)));
+    assert!(!told.follow_traffic);
     for (keys, rest, says) in [
         (
             "ingress = \"ecmp\"\n",
@@ -227,6 +229,11 @@ fn a_routed_cluster_is_read_and_every_mistake_is_named() {
             "t.toml:8: cluster.announce_table: found 5406, expected cluster.ingress = \"routed\" beside it",
         ),
         ("withdraw_ms = 1\n", "", "t.toml:8: cluster.withdraw_ms: found 1, expected cluster.ingress"),
+        (
+            "follow_traffic = true\n",
+            "",
+            "t.toml:8: cluster.follow_traffic: found true, expected cluster.ingress",
+        ),
         (
             "ingress = \"routed\"\nannounce_table = 254\n",
             "",

@@ -1,10 +1,12 @@
 //! The data path's counters, of filter, ports, workers and SAs, by name.
 
 use super::DataPath;
+use super::sas::SaPackets;
 use super::workers::Running;
 use nix::time::{ClockId, clock_gettime};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
+use testudo_base::shard::SHARDS;
 use testudo_fastpath::fib::PortIndex;
 use testudo_fastpath::filter::{FilterAction, FilterPort, Reason, XdpMode};
 use testudo_fastpath::port::{PortStatistics, speed_of};
@@ -165,12 +167,17 @@ impl DataPath {
     }
 
     /// Packets received and sent, of at most `limit` Child SAs behind this one.
-    pub(crate) fn packets_of_some(
-        &self,
-        behind: Option<ChildSaId>,
-        most: usize,
-    ) -> Vec<(ChildSaId, u64, u64)> {
+    pub(crate) fn packets_of_some(&self, behind: Option<ChildSaId>, most: usize) -> Vec<SaPackets> {
         self.sas.packets_of_some(behind, most)
+    }
+
+    /// Packets of each shard that were relayed to the node that carries it.
+    pub(crate) fn relayed_by_shard(&self) -> [u64; SHARDS] {
+        let mut all = [0; SHARDS];
+        for worker in self.workers.iter() {
+            all.iter_mut().zip(worker.pipeline.relayed_by_shard()).for_each(|(sum, packets)| *sum += packets);
+        }
+        all
     }
 
     /// Names of the parts in use.

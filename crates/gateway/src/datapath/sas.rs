@@ -386,18 +386,24 @@ impl Sas {
     }
 
     /// Packets received and sent, of at most `limit` Child SAs behind this one.
-    pub(super) fn packets_of_some(
-        &self,
-        behind: Option<ChildSaId>,
-        most: usize,
-    ) -> Vec<(ChildSaId, u64, u64)> {
+    pub(super) fn packets_of_some(&self, behind: Option<ChildSaId>, most: usize) -> Vec<SaPackets> {
         let from = behind.map_or(Bound::Unbounded, Bound::Excluded);
-        let packets = |(child, sa): (&ChildSaId, &Installed)| {
-            let (inbound, outbound) = (sa.inbound.counters().totals(), sa.outbound.counters().totals());
-            (*child, inbound.packets, outbound.packets)
+        let packets = |(child, sa): (&ChildSaId, &Installed)| SaPackets {
+            child: *child,
+            shard: sa.inbound.spi().shard(),
+            received: sa.inbound.counters().totals().packets,
+            sent: sa.outbound.counters().totals().packets,
         };
         self.installed.range((from, Bound::Unbounded)).take(most).map(packets).collect()
     }
+}
+
+/// Packets of a Child SA.
+pub(crate) struct SaPackets {
+    pub(crate) child: ChildSaId,
+    pub(crate) shard: Shard,
+    pub(crate) received: u64,
+    pub(crate) sent: u64,
 }
 
 fn hash(addr: IpAddr) -> u64 {

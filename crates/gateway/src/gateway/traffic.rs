@@ -2,7 +2,7 @@
 //! that are alive.
 
 use super::Gateway;
-use crate::datapath::WorkerEvent;
+use crate::datapath::{SaPackets, WorkerEvent};
 use std::net::IpAddr;
 use testudo_cluster::member::Member;
 use testudo_ike::endpoint::{InitiateError, PacketEnds};
@@ -99,25 +99,28 @@ impl Gateway {
     pub(crate) fn look_at_traffic(&mut self) {
         let Some(behind) = self.looked_at else { return };
         let some = self.data.packets_of_some(behind, MAX_SAS_PER_LOOK);
-        for &(child, inbound, outbound) in &some {
+        for &SaPackets { child, shard, received, sent } in &some {
             // A new Child SA has carried nothing.
-            let now = (inbound, outbound);
+            let now = (received, sent);
             let before = self.seen.get(&child).copied().unwrap_or_default();
             if before == now {
                 continue;
             }
             self.seen.insert(child, now);
+            if let Some(carried) = self.shard_packets.carried.get_mut(usize::from(shard.0)) {
+                *carried += received.saturating_sub(before.0) + sent.saturating_sub(before.1);
+            }
             if before.0 < now.0 {
                 self.endpoint.traffic_seen(self.now, child);
             }
         }
         let more = some.len() == MAX_SAS_PER_LOOK;
-        self.looked_at = some.last().filter(|_| more).map(|(child, ..)| Some(*child));
+        self.looked_at = some.last().filter(|_| more).map(|last| Some(last.child));
         self.settle();
     }
 
-    /// Once a second: tries again what failed, tells the other nodes which replay marks have moved,
-    /// and begins a look at the traffic of all Child SAs.
+    /// Once a second: tries again what failed, tells the other nodes which replay marks have moved
+    /// and which packets were relayed, and begins a look at the traffic of all Child SAs.
     pub(crate) fn report_traffic(&mut self) {
         self.looked_at.get_or_insert(None);
         self.protection_changed |= self.policies_failed;
@@ -126,6 +129,10 @@ impl Gateway {
             member.report_marks(self.now, &self.data.moved_high_water_marks());
             member.set_load(self.load.measure());
             member.set_neighbours(self.data.neighbours());
+            if member.follows() {
+                self.shard_packets.relayed = self.data.relayed_by_shard();
+                member.report_packets(self.now, &self.shard_packets);
+            }
             member.set_engine_nodes(self.node.as_ref().and_then(|node| node.engine_nodes()));
         }
         self.settle();

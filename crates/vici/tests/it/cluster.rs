@@ -46,6 +46,7 @@ fn report() -> ClusterReport {
                 state: NodeState::Suspect,
                 shards: 84,
                 provisional: 11,
+                followed: 5,
                 heard: Some(1031),
                 hears: Some(12),
                 threshold: Some(45),

@@ -179,12 +179,17 @@ impl Replication {
         }
         self.resync.telling = true;
         self.paths.tell_path_mtus(core, now, &start.current);
-        core.publish(vec![Op::Resync {
+        let mut ops = Vec::new();
+        if core.can_follow() {
+            ops.push(Op::Preferences { epoch: core.view.epoch, of: core.table.preferences() });
+        }
+        ops.push(Op::Resync {
             epoch: core.view.epoch,
             owners: core.table.owners(),
             unfit: core.table.unfit().iter().copied().collect(),
             drained: core.table.drained().iter().copied().collect(),
-        }]);
+        });
+        core.publish(ops);
         self.tell_next(core, configuration, now);
     }
 

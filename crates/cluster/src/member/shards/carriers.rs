@@ -110,12 +110,15 @@ impl Shards {
     }
 
     /// True if routers are to give this node packets: it carries shards, and is not giving them
-    /// away.
+    /// away; or it could. A node whose shards have all moved to where their packets went would
+    /// otherwise get none of them back.
     fn serves(&self, core: &Core) -> bool {
         let is_drained = self.leaves || core.table.drained().contains(&core.node);
         let gives_away = is_drained && !self.nobody_could_follow(core, core.node);
         let may_carry = core.view.quorate || core.config.group.no_quorum == NoQuorum::Forward;
         let carries = !self.active.union(self.provisional).is_empty();
-        may_carry && carries && !gives_away
+        let could = core.view.running && core.table.synced().contains(&core.node);
+        let could = could && core.unheard_of.is_none() && !core.table.is_last(core.node);
+        may_carry && (carries || could) && !gives_away
     }
 }

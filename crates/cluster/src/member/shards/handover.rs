@@ -116,6 +116,11 @@ impl Handover {
         self.of(|stage| !stage.goes_on())
     }
 
+    /// Shards that this node gives away.
+    pub(in crate::member) fn shards(&self) -> ShardSet {
+        self.of(|_| true)
+    }
+
     /// Shards whose packets no node works on at present.
     pub(in crate::member) fn stopped(&self) -> ShardSet {
         self.of(|stage| matches!(stage, Departure::Frozen(_) | Departure::Dropped(_)))

@@ -3,6 +3,7 @@
 
 use crate::node::NodeId;
 use crate::shard::Ranking;
+use crate::update::Preference;
 use std::collections::BTreeSet;
 use testudo_base::shard::{SHARDS, ShardSet};
 use testudo_base::spi::Shard;
@@ -20,8 +21,9 @@ pub(crate) struct OwnerTable {
     drained: BTreeSet<NodeId>,
     owner: [Option<NodeId>; SHARDS],
     standby: [Option<NodeId>; SHARDS],
-    /// The node that should own each shard: the first rank.
+    /// The node that should own each shard: the preferred one, or the first rank.
     first: [Option<NodeId>; SHARDS],
+    preferences: [Preference; SHARDS],
 }
 
 /// A node that may own shards.
@@ -50,6 +52,7 @@ impl OwnerTable {
             owner: [None; SHARDS],
             standby: [None; SHARDS],
             first: [None; SHARDS],
+            preferences: [Preference::default(); SHARDS],
         }
     }
 
@@ -131,6 +134,36 @@ impl OwnerTable {
         &self.unfit
     }
 
+    /// Where a shard should be.
+    pub(crate) fn preference(&self, shard: Shard) -> Preference {
+        self.preferences.get(usize::from(shard.0)).copied().unwrap_or_default()
+    }
+
+    /// All preferences that are not the initial one.
+    pub(crate) fn preferences(&self) -> Vec<(Shard, Preference)> {
+        let each = all().zip(self.preferences);
+        each.filter(|(_, preference)| *preference != Preference::default()).collect()
+    }
+
+    /// A shard should be at another node. It gets there only once its owner has handed it over.
+    pub(crate) fn prefer(&mut self, shard: Shard, preference: Preference) -> Changes {
+        self.note_preference(shard, preference);
+        let mut changes = Changes::default();
+        self.update_shard(shard, &self.candidates(), &mut changes);
+        changes
+    }
+
+    fn note_preference(&mut self, shard: Shard, preference: Preference) {
+        if let Some(known) = self.preferences.get_mut(usize::from(shard.0)) {
+            *known = preference;
+        }
+    }
+
+    /// Some members do not know preferences: all forget them before the view begins.
+    pub(crate) fn forget_preferences(&mut self) {
+        self.preferences = [Preference::default(); SHARDS];
+    }
+
     /// The nodes that may own shards. An unfit or drained node ranks behind all others.
     fn candidates(&self) -> Vec<Candidate> {
         self.synced.iter().map(|node| Candidate { node: *node, last: self.is_last(*node) }).collect()
@@ -152,9 +185,19 @@ impl OwnerTable {
 
     /// Adopts the table of the nodes that hold the state, and discards what this node derived by
     /// itself.
-    pub(crate) fn adopt(&mut self, owners: &[u8], unfit: &[NodeId], drained: &[NodeId]) {
+    pub(crate) fn adopt(
+        &mut self,
+        owners: &[u8],
+        unfit: &[NodeId],
+        drained: &[NodeId],
+        preferences: &[(Shard, Preference)],
+    ) {
         self.unfit = unfit.iter().copied().collect();
         self.drained = drained.iter().copied().collect();
+        self.forget_preferences();
+        for (shard, preference) in preferences {
+            self.note_preference(*shard, *preference);
+        }
         for (owner, number) in self.owner.iter_mut().zip(owners) {
             *owner = NodeId::new(u32::from(*number));
         }
@@ -180,7 +223,7 @@ impl OwnerTable {
         Some(changes)
     }
 
-    /// The shards of `owner` that another node should own, each with that node: the first rank.
+    /// The shards of `owner` that another node should own, each with that node.
     pub(crate) fn misplaced(&self, owner: NodeId) -> impl Iterator<Item = (Shard, NodeId)> + '_ {
         all().zip(&self.first).filter_map(move |(shard, first)| {
             let first = (*first)?;
@@ -200,12 +243,14 @@ impl OwnerTable {
         let (index, ranking) = (usize::from(shard.0), self.ranking);
         let (owner, standby, first) =
             (&mut self.owner[index], &mut self.standby[index], &mut self.first[index]);
-        *first = best(ranking, shard, candidates, None);
+        let preferred = self.preferences[index].node;
+        let best = |without| best(ranking, shard, candidates, preferred, without);
+        *first = best(None);
         if !owner.is_some_and(|owner| candidates.iter().any(|candidate| candidate.node == owner)) {
             *owner = *first;
             changes.owner.insert(shard);
         }
-        let next = if *first == *owner { best(ranking, shard, candidates, *owner) } else { *first };
+        let next = if *first == *owner { best(*owner) } else { *first };
         if *standby != next {
             *standby = next;
             changes.standby.insert(shard);
@@ -213,10 +258,17 @@ impl OwnerTable {
     }
 }
 
-/// The first rank of a shard, leaving one node out.
-fn best(ranking: Ranking, shard: Shard, candidates: &[Candidate], without: Option<NodeId>) -> Option<NodeId> {
+/// The preferred node of a shard, or else its first rank, leaving one node out.
+fn best(
+    ranking: Ranking,
+    shard: Shard,
+    candidates: &[Candidate],
+    preferred: Option<NodeId>,
+    without: Option<NodeId>,
+) -> Option<NodeId> {
     let rest = candidates.iter().filter(|candidate| Some(candidate.node) != without);
-    rest.min_by_key(|of| (of.last, ranking.rank(shard, of.node))).map(|of| of.node)
+    let key = |of: &&Candidate| (of.last, Some(of.node) != preferred, ranking.rank(shard, of.node));
+    rest.min_by_key(key).map(|of| of.node)
 }
 
 fn all() -> impl Iterator<Item = Shard> {
@@ -224,164 +276,4 @@ fn all() -> impl Iterator<Item = Shard> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::shard::ranks;
-    use proptest::prelude::*;
-
-    fn node(number: u32) -> NodeId {
-        NodeId::new(number).unwrap()
-    }
-
-    fn nodes(numbers: &[u32]) -> Vec<NodeId> {
-        numbers.iter().map(|number| node(*number)).collect()
-    }
-
-    #[test]
-    fn at_first_the_first_rank_owns_and_the_second_is_standby() {
-        let mut table = OwnerTable::new();
-        let changes = table.view(&nodes(&[3, 1, 2]), Ranking::Balanced);
-        assert_eq!((changes.owner, changes.standby), (ShardSet::ALL, ShardSet::ALL));
-        for shard in all() {
-            let ranked = ranks(shard, &nodes(&[1, 2, 3]));
-            assert_eq!((table.owner(shard), table.standby(shard)), (Some(ranked[0]), Some(ranked[1])));
-        }
-        assert_eq!(table.misplaced(node(1)).count(), 0);
-    }
-
-    #[test]
-    fn standbys_inherit_and_who_comes_back_gets_its_shards_by_handover_only() {
-        let mut table = OwnerTable::new();
-        table.view(&nodes(&[1, 2, 3]), Ranking::Balanced);
-        let before = table.clone();
-        let changes = table.view(&nodes(&[1, 2]), Ranking::Balanced);
-        assert_eq!(changes.owner, before.owned_by(node(3)));
-        assert!(changes.owner.iter().all(|shard| table.owner(shard) == before.standby(shard)));
-        // The node is back, without shards at first.
-        let table_of_two = table.clone();
-        assert_eq!(table.view(&nodes(&[1, 2]), Ranking::Balanced), Changes::default());
-        let changes = table.synced_too(&[node(3)]);
-        assert!(
-            changes.owner.is_empty() && all().all(|shard| table.owner(shard) == table_of_two.owner(shard))
-        );
-        assert!(changes.standby.iter().all(|shard| table.standby(shard) == Some(node(3))));
-        // Now each owner hands over, and the table is the first one again.
-        for owner in nodes(&[1, 2]) {
-            let misplaced: Vec<_> = table.misplaced(owner).collect();
-            for (shard, to) in misplaced {
-                assert_eq!(to, node(3));
-                assert_eq!(table.drop(node(3), shard, to), None, "not the sender's to give");
-                assert!(table.drop(owner, shard, to).unwrap().owner.contains(shard));
-                assert_eq!(table.drop(owner, shard, to), None, "given once");
-            }
-        }
-        assert_eq!(table, before);
-    }
-
-    #[test]
-    fn a_shard_is_not_given_to_who_is_not_there() {
-        let mut table = OwnerTable::new();
-        table.view(&nodes(&[1, 2]), Ranking::Balanced);
-        let shard = table.owned_by(node(1)).iter().next().unwrap();
-        assert_eq!(table.drop(node(1), shard, node(3)), None);
-        assert_eq!(table.owner(shard), Some(node(1)));
-    }
-
-    #[test]
-    fn a_node_that_lost_a_port_gives_its_shards_away_and_gets_them_back() {
-        let mut table = OwnerTable::new();
-        table.view(&nodes(&[1, 2, 3]), Ranking::Balanced);
-        let before = table.clone();
-        let changes = table.set_fit(node(2), false);
-        assert!(changes.owner.is_empty() && all().all(|shard| table.standby(shard) != Some(node(2))));
-        assert_eq!(table.misplaced(node(2)).count(), before.owned_by(node(2)).len());
-        assert!(table.misplaced(node(2)).all(|(shard, to)| before.standby(shard) == Some(to)));
-        let hand_over = |table: &mut OwnerTable| {
-            for owner in nodes(&[1, 2, 3]) {
-                let misplaced: Vec<_> = table.misplaced(owner).collect();
-                for (shard, to) in misplaced {
-                    table.drop(owner, shard, to).unwrap();
-                }
-            }
-        };
-        hand_over(&mut table);
-        assert!(table.owned_by(node(2)).is_empty());
-        // The loss of a port is remembered over views that include the node. It still takes shards
-        // for which no other node is left.
-        table.view(&nodes(&[1, 2]), Ranking::Balanced);
-        assert!(
-            table.owned_by(node(2)).is_empty() && all().all(|shard| table.standby(shard) == Some(node(2)))
-        );
-        table.view(&nodes(&[2]), Ranking::Balanced);
-        assert_eq!(table.owned_by(node(2)).len(), SHARDS);
-        table.synced_too(&nodes(&[1, 3]));
-        table.set_fit(node(2), true);
-        hand_over(&mut table);
-        assert_eq!(table, before);
-        // A node that comes back publishes its fitness again.
-        table.set_fit(node(3), false);
-        table.view(&nodes(&[1, 2]), Ranking::Balanced);
-        assert!(table.unfit().is_empty());
-    }
-
-    #[test]
-    fn members_that_rank_anew_move_shards_by_handover_only() {
-        let three = nodes(&[1, 2, 3]);
-        let (mut table, mut fresh) = (OwnerTable::new(), OwnerTable::new());
-        table.view(&three, Ranking::Hashed);
-        let before = table.owners();
-        let changes = table.view(&three, Ranking::Balanced);
-        assert!(changes.owner.is_empty() && table.owners() == before);
-        for owner in &three {
-            let misplaced: Vec<_> = table.misplaced(*owner).collect();
-            for (shard, to) in misplaced {
-                assert_eq!(table.standby(shard), Some(to), "the standby gets it");
-                table.drop(*owner, shard, to).unwrap();
-            }
-        }
-        fresh.view(&three, Ranking::Balanced);
-        assert!(table == fresh && table.owners() != before);
-    }
-
-    #[test]
-    fn alone_there_is_no_standby() {
-        let mut table = OwnerTable::new();
-        table.view(&nodes(&[2]), Ranking::Balanced);
-        assert!(all().all(|shard| table.owner(shard) == Some(node(2)) && table.standby(shard).is_none()));
-    }
-
-    proptest! {
-        /// Whatever happens, each shard has one owner among the synced nodes, and a standby that is
-        /// another of them if there is one.
-        #[test]
-        fn every_shard_has_an_owner_and_another_as_standby(
-            views in prop::collection::vec((prop::collection::btree_set(1_u32..8, 1..7), any::<bool>()), 1..12),
-        ) {
-            let mut table = OwnerTable::new();
-            for (view, grows) in views {
-                let view = nodes(&view.into_iter().collect::<Vec<_>>());
-                let before = table.clone();
-                let changes = if grows { table.synced_too(&view) } else { table.view(&view, Ranking::Balanced) };
-                for shard in all() {
-                    let owner = table.owner(shard).unwrap();
-                    prop_assert!(table.synced().contains(&owner));
-                    prop_assert_eq!(table.standby(shard).is_some(), table.synced().len() > 1);
-                    prop_assert!(table.standby(shard) != Some(owner));
-                    prop_assert_eq!(changes.owner.contains(shard), before.owner(shard) != Some(owner));
-                    prop_assert_eq!(changes.standby.contains(shard), before.standby(shard) != table.standby(shard));
-                    let first = ranks(shard, table.synced()).first().copied();
-                    let expected = first.filter(|first| *first != owner).map(|first| (shard, first));
-                    prop_assert_eq!(table.misplaced(owner).find(|(misplaced, _)| *misplaced == shard), expected);
-                    if let Some(kept) = before.owner(shard).filter(|kept| table.synced().contains(kept)) {
-                        prop_assert_eq!(kept, owner, "who is there keeps what it has");
-                    }
-                }
-                let misplaced: Vec<_> = table.synced().iter().flat_map(|node| table.misplaced(*node)).collect();
-                for (shard, to) in misplaced {
-                    let owner = table.owner(shard).unwrap();
-                    prop_assert!(table.drop(owner, shard, to).is_some());
-                }
-            }
-        }
-    }
-}
+mod tests;

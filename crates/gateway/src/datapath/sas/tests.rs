@@ -142,7 +142,7 @@ fn high_water_marks_are_those_of_a_shard_and_traffic_is_looked_at_in_parts() {
     let mut behind = None;
     while let Some(last) = sas.packets_of_some(behind, 3).last() {
         parts.push(sas.packets_of_some(behind, 3).len());
-        behind = Some(last.0);
+        behind = Some(last.child);
     }
     assert_eq!(parts, [3, 1]);
 }
