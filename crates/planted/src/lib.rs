@@ -88,6 +88,8 @@ plants! {
     LaneFloorsNotTold = "lane-floors-not-told",
     /// What was relayed to a node and is not for it is relayed again.
     RelayedTwice = "relayed-twice",
+    /// A node does not tell the others how many packets it relays.
+    RelayedNotTold = "relayed-not-told",
     /// A node that joins does not learn which shards have moved to where their packets go.
     PreferencesNotTold = "preferences-not-told",
     /// Rings are judged by the nodes of testudo.toml, whatever operators have changed.

@@ -35,8 +35,10 @@ impl Core {
 
     /// Tells all other members how many packets this node relays.
     pub(super) fn tell_rates(&mut self, rates: Vec<(Shard, u32)>) {
-        let others = self.others();
-        self.relay(&others, &Relayed::Rates(rates));
+        if !planted(Plant::RelayedNotTold) {
+            let others = self.others();
+            self.relay(&others, &Relayed::Rates(rates));
+        }
     }
 
     fn others(&self) -> Vec<NodeId> {

@@ -142,6 +142,19 @@ fn a_node_that_restarts_learns_where_shards_should_be() {
     assert_eq!(routers.owner(shard), 2);
 }
 
+#[test]
+fn no_shard_follows_its_packets_to_a_drained_node() {
+    let mut routers = Routers::begun(3, 0, 1207, Syncs::default());
+    let shard = routers.shard_of(0);
+    let now = routers.world.now;
+    routers.world.nodes[0].member.as_mut().unwrap().drain(now, id(1), true).unwrap();
+    routers.give(only(shard), 1, 2 * WAIT);
+    assert_eq!((routers.owner(shard), routers.followed(0)), (0, 0));
+    routers.world.nodes[0].member.as_mut().unwrap().drain(now, id(1), false).unwrap();
+    routers.give(only(shard), 1, 2);
+    assert_eq!((routers.owner(shard), routers.followed(0)), (1, 1));
+}
+
 /// Not all shards rest at once.
 #[test]
 fn shards_move_a_few_at_a_time() {

@@ -180,6 +180,8 @@ impl Shards {
                 true => damper.decide(now, own, &config, &sample, preference),
                 false => preference.node.map(|_| Preference { node: None, ..preference }),
             };
+            // A node that gives its shards away may get packets for a while longer.
+            let decided = decided.filter(|to| to.node.is_none_or(|node| !core.table.is_last(node)));
             wanted.extend(decided.map(|preference| Wanted { shard, preference, rate: carried }));
         }
         wanted

@@ -106,9 +106,10 @@ impl Damper {
         if let Some((node, since)) = self.reached
             && now.since(since) >= config.wait.saturating_mul(1 << level.min(31))
         {
-            // At the owner it changes something only if the shard should go elsewhere.
+            // At the owner it changes something only if the shard should go elsewhere. What should
+            // go to this node already waits for it: it is away, or cannot own shards.
             let moves = node != own;
-            let wanted = moves || preference.node.is_some_and(|preferred| preferred != own);
+            let wanted = preference.node != Some(node) && (moves || preference.node.is_some());
             let level = if moves { (level + 1).min(config.max_doublings) } else { level };
             return wanted.then_some(Preference { node: Some(node), level });
         }

@@ -165,6 +165,17 @@ fn a_node_that_its_packets_reach_keeps_the_shard_of_another_that_comes_back() {
     assert!(world.moves.is_empty());
 }
 
+/// The shard is about to go there, or that node cannot own shards.
+#[test]
+fn a_preference_that_is_not_met_yet_is_not_raised() {
+    let mut world = World::new();
+    world.preference = Preference { node: Some(node(2)), level: 1 };
+    for _ in 0..3000 {
+        world.second([0, 100, 0]);
+        assert_eq!(world.preference, Preference { node: Some(node(2)), level: 1 });
+    }
+}
+
 #[test]
 fn what_was_seen_before_a_rest_does_not_count() {
     let mut world = World::new();
