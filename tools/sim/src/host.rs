@@ -178,12 +178,12 @@ pub trait Host {
     }
 
     /// The node to which it relays a packet that its filter has not passed.
-    fn relays_outer(&self, _now: Time, _packet: &[u8]) -> Option<NodeId> {
+    fn relays_outer(&mut self, _now: Time, _packet: &[u8]) -> Option<NodeId> {
         None
     }
 
     /// The same for a clear packet.
-    fn relays_inner(&self, _now: Time, _packet: &[u8]) -> Option<NodeId> {
+    fn relays_inner(&mut self, _now: Time, _packet: &[u8]) -> Option<NodeId> {
         None
     }
 

@@ -2,6 +2,7 @@
 //! environment: the filter, the engine's socket, the disk.
 
 mod output;
+mod reports;
 mod roster;
 mod spread;
 
@@ -13,6 +14,7 @@ use crate::probe;
 use crate::scenario::Scenario;
 use crate::world::Birth;
 use crate::world::members::FIRST_NODES;
+use reports::{FOLLOW, MARKS_INTERVAL, PACKETS_INTERVAL};
 use spread::Clocks;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -24,7 +26,7 @@ use testudo_base::spi::{Shard, Spi};
 use testudo_cluster::dispatch::{Home, Ownership, ike_shard};
 use testudo_cluster::group::{ClusterKey, GroupConfig, Ingress, NoQuorum, Phase, QuorumRule, Rosters};
 use testudo_cluster::member::{
-    CarrierTable, Class, Effect as Change, Member, MemberConfig, MemberOutput, PieceName,
+    CarrierTable, Class, Effect as Change, Member, MemberConfig, MemberOutput, PieceName, ShardPackets,
 };
 use testudo_cluster::node::NodeId;
 use testudo_ike::endpoint::Target;
@@ -34,8 +36,6 @@ use testudo_ipsec::dataplane::{Command, Event, Verdict};
 use testudo_ipsec::number::SequenceBlock;
 use testudo_ipsec::spd::PolicyId;
 
-/// Interval of reports of accepted sequence numbers.
-const MARKS_INTERVAL: Duration = Duration::from_secs(1);
 /// Packets a second that a node can accept on one SA, and the line rate that a node with slow ports
 /// reports.
 const PACKETS_PER_SECOND: [u64; 2] = [10_000, 100];
@@ -75,6 +75,9 @@ pub struct Node {
     /// The high-water marks reported.
     marks: BTreeMap<Spi, u64>,
     next_marks: Time,
+    /// Packets of each shard, and when they are reported next.
+    packets: ShardPackets,
+    next_packets: Time,
     /// Packets that wait for their shards, as in the worker.
     held: Vec<HeldPacket>,
     /// Operators add and remove nodes.
@@ -120,6 +123,7 @@ impl Node {
             // With few blocks, others take their turns between them.
             blocks_at_once: if scenario.seed.is_multiple_of(3) { 1 } else { 1024 },
             withdraw: Duration::from_nanos(scenario.routed.map_or(0, |routed| routed.withdraw)),
+            follow: FOLLOW,
             spread: spread::connections(scenario),
             ..MemberConfig::new(group)
         };
@@ -157,6 +161,8 @@ impl Node {
             held: Vec::new(),
             marks: BTreeMap::new(),
             next_marks: birth.now.plus(MARKS_INTERVAL),
+            packets: ShardPackets::default(),
+            next_packets: birth.now.plus(PACKETS_INTERVAL),
             changes: scenario.changes,
             effects: Vec::new(),
         };
@@ -178,24 +184,6 @@ impl Node {
         self.fence.is_some_and(|fence| now < fence)
     }
 
-    /// The highest accepted numbers on the SAs of these shards.
-    fn marks_of(&self, shards: ShardSet) -> Vec<(Spi, u64)> {
-        let children = self.plane.children().filter(|(spi, _)| shards.contains(spi.shard()));
-        let mark = |(spi, child)| Some((spi, self.plane.inbound_sa(child)?.window().high_water_mark()));
-        children.filter_map(mark).collect()
-    }
-
-    fn tell_marks(&mut self, now: Time) {
-        if now < self.next_marks {
-            return;
-        }
-        self.next_marks = now.plus(MARKS_INTERVAL);
-        let own = self.shown.packets.without(self.provisional);
-        let mut marks = self.marks_of(own);
-        marks.retain(|(spi, top)| self.marks.insert(*spi, *top) != Some(*top));
-        self.member.report_marks(now, &marks);
-    }
-
     fn esp(&mut self, now: Time, packet: &[u8]) {
         let Some(esp) = probe::esp(packet) else { return };
         let spi = Spi(esp.spi);
@@ -208,6 +196,9 @@ impl Node {
         if let (Verdict::Forward, Some(key), Some(child)) = (done.verdict, key, child) {
             self.member.endpoint_mut().traffic_seen(now, child);
             let shard = self.lane_in(&esp);
+            if shard == spi.shard() {
+                self.count_carried(shard);
+            }
             // A packet that arrived and was dropped, for instance by a shut fence, was not
             // accepted: a copy of it still counts as unseen.
             // Where routers give packets to one node, no node sees those of others: then all that
@@ -235,6 +226,7 @@ impl Node {
         let esp = probe::esp(&done.packet);
         let key = esp.and_then(|esp| self.plane.key_out(esp.spi, esp.to));
         let shard = self.shard_of_sent(packet);
+        shard.into_iter().for_each(|shard| self.count_carried(shard));
         let provisional = shard.is_some_and(|shard| self.provisional.contains(shard));
         self.effects.push(Effect::Outer(Sent { packet: done.packet, key, shard, provisional }));
     }
@@ -274,12 +266,6 @@ impl Node {
                 }
             }
         }
-    }
-
-    /// The other node that carries the packets of a shard. Nothing is relayed behind the fence.
-    fn carrier(&self, now: Time, shard: Shard) -> Option<NodeId> {
-        let carrier = self.carriers.as_ref()?.get(usize::from(shard.0)).copied().flatten();
-        carrier.filter(|carrier| *carrier != self.member.node() && self.is_open(now))
     }
 
     /// Checks that a node that allocates SPIs of a shard lets their slots rest.
@@ -362,6 +348,7 @@ impl Host for Node {
             }
             Input::Timeout => {
                 self.tell_marks(now);
+                self.tell_packets(now);
                 let homes: BTreeSet<Shard> = self.spread.keys().map(|spi| spi.shard()).collect();
                 let rows: BTreeMap<Shard, u64> =
                     homes.into_iter().map(|home| (home, self.row_of(home))).collect();
@@ -409,7 +396,8 @@ impl Host for Node {
     }
 
     fn next_timeout(&self) -> Option<Time> {
-        self.member.next_timeout().into_iter().chain([self.next_marks]).min()
+        let packets = self.is_routed.then_some(self.next_packets);
+        self.member.next_timeout().into_iter().chain([self.next_marks]).chain(packets).min()
     }
 
     fn filter_outer(&mut self, packet: &[u8]) -> bool {
@@ -433,12 +421,15 @@ impl Host for Node {
         self.serves && self.is_open(now)
     }
 
-    fn relays_outer(&self, now: Time, packet: &[u8]) -> Option<NodeId> {
-        self.carrier(now, self.lane_in(&probe::esp(packet)?))
+    fn relays_outer(&mut self, now: Time, packet: &[u8]) -> Option<NodeId> {
+        let esp = probe::esp(packet)?;
+        let shard = self.lane_in(&esp);
+        self.relays(now, shard, shard == Spi(esp.spi).shard())
     }
 
-    fn relays_inner(&self, now: Time, packet: &[u8]) -> Option<NodeId> {
-        self.carrier(now, self.lane_out(packet)?)
+    fn relays_inner(&mut self, now: Time, packet: &[u8]) -> Option<NodeId> {
+        let shard = self.lane_out(packet)?;
+        self.relays(now, shard, self.spread_of(packet).is_none())
     }
 
     fn filter_ike(&mut self, bytes: &[u8]) -> bool {
@@ -488,6 +479,7 @@ impl Host for Node {
         let mut counters = self.plane.drops();
         let status = self.member.status();
         counters.push(("changes of the nodes", self.member.rosters().settled.number));
+        counters.push(("shards moved to their packets", status.counters.followed));
         counters.push(("not ours", status.counters.not_ours));
         counters.push(("not the owner's", status.counters.not_owner));
         let told = status.counters.told;

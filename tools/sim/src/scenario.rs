@@ -53,13 +53,18 @@ pub struct Routed {
     pub learns: Nanos,
     /// How long a node that gives its shards away waits for that.
     pub withdraw: Nanos,
+    /// Set if all packets of a tunnel, in both directions, reach one node, and after each such time
+    /// perhaps another. Otherwise the way of each kind of packet is one of its own, and stays.
+    pub shifts: Option<Nanos>,
 }
 
 impl Routed {
     /// Routers that often learn later than nodes wait.
     pub fn random(seed: u64) -> Self {
         let mut random = Random::new(seed ^ 0x7e1a_7e1a_7e1a_7e1a);
-        Self { learns: random.between(1, 800) * MILLI, withdraw: random.below(1000) * MILLI }
+        let (learns, withdraw) = (random.between(1, 800) * MILLI, random.below(1000) * MILLI);
+        let shifts = random.permille(500).then(|| random.between(200, 5000) * MILLI);
+        Self { learns, withdraw, shifts }
     }
 }
 

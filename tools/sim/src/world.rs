@@ -192,6 +192,7 @@ impl World {
         if !is_lost {
             self.check_flow();
             self.check_rows();
+            self.check_followed();
         }
         fate::excuse(&mut self);
         self.outcome()

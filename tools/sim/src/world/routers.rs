@@ -2,11 +2,19 @@
 //! the packet's addresses. They learn late of what has changed. The node relays the packet to the
 //! one that carries it.
 
+use super::slot::Slot;
 use super::{Arrival, What, World};
+use crate::checks::Invariant;
 use crate::engine::Nanos;
 use crate::network::Link;
-use crate::trace::digest;
+use crate::scenario::Lasting;
+use crate::trace::{Who, digest};
 use std::collections::BTreeMap;
+use testudo_base::spi::Shard;
+use testudo_cluster::group::GroupConfig;
+
+/// The part of a flow that names the peer.
+const PEER: u64 = (1 << 32) - 1;
 
 /// What routers know of the nodes on the networks to peers and hosts.
 #[derive(Debug, Default)]
@@ -81,10 +89,54 @@ impl World {
             used.extend(route.used.then_some(node));
         }
         let mut octets = self.scenario.seed.to_be_bytes().to_vec();
-        octets.extend(flow.to_be_bytes());
-        octets.push(link.number());
+        match self.scenario.routed.and_then(|routed| routed.shifts) {
+            // Routes are stable once there are no faults any more.
+            Some(shifts) => {
+                let end = self.scenario.calm + self.scenario.faults;
+                octets.extend((flow & PEER).to_be_bytes());
+                octets.extend((now.min(end) / shifts).to_be_bytes());
+            }
+            None => {
+                octets.extend(flow.to_be_bytes());
+                octets.push(link.number());
+            }
+        }
         let place = digest(&octets).checked_rem(used.len() as u64)?;
         used.get(place as usize).copied()
+    }
+
+    /// Checks that each shard is at the node that its packets reach, if there is one such node.
+    pub(super) fn check_followed(&mut self) {
+        let all_know = |(index, slot): (usize, &Slot)| {
+            self.scenario.speaks(index, slot.boots) == GroupConfig::NEWEST && slot.runs()
+        };
+        let shifts = self.scenario.routed.is_some_and(|routed| routed.shifts.is_some());
+        let is_whole = self.scenario.lasting == Lasting::None && self.slots.iter().enumerate().all(all_know);
+        if !shifts || !is_whole || !self.checks.violations().is_empty() {
+            return;
+        }
+        let mut peers_of: BTreeMap<Shard, Vec<usize>> = BTreeMap::new();
+        // A spread tunnel moves no shard.
+        let homed = |(peer, _): &(usize, _)| self.scenario.spread[*peer].is_none();
+        for (index, peer) in self.peers.iter().enumerate().filter(homed) {
+            let sa = peer.sending().and_then(|child| peer.plane().outbound_sa(child));
+            if let Some(sa) = sa {
+                peers_of.entry(sa.spi().shard()).or_default().push(index);
+            }
+        }
+        for (shard, peers) in peers_of {
+            let [peer] = peers[..] else { continue };
+            let reached = self.route(Link::Outer, peer as u64);
+            let now = self.schedule.now;
+            let owns =
+                |slot: &Slot| slot.host.as_ref().is_some_and(|host| host.owns(slot.clock.at(now), shard));
+            let owner = self.slots.iter().position(owns);
+            if owner != reached {
+                let what =
+                    format!("packets of shard {} reach node {reached:?}, and {owner:?} has it", shard.0);
+                self.checks.violate(Invariant::Recovery, now, Who::Peer(peer), what);
+            }
+        }
     }
 
     /// A node relays a packet that another carries.

@@ -40,6 +40,8 @@ const LAST: &[(Plant, u64)] = &[
     (Plant::RowsNotTold, 2),
     (Plant::LaneFloorsNotTold, 2),
     (Plant::RelayedTwice, 60),
+    (Plant::RelayedNotTold, 0),
+    (Plant::PreferencesNotTold, 0),
     (Plant::RosterIgnored, 7),
     (Plant::OlderStay, 15),
 ];
@@ -55,8 +57,14 @@ const ONLY: &[(Plant, &[Kind])] = &[
 ];
 
 /// Bugs of routed worlds. The others are searched for in flooded ones.
-const ROUTED: &[Plant] =
-    &[Plant::FloorAsSeen, Plant::RowsNotTold, Plant::LaneFloorsNotTold, Plant::RelayedTwice];
+const ROUTED: &[Plant] = &[
+    Plant::FloorAsSeen,
+    Plant::RowsNotTold,
+    Plant::LaneFloorsNotTold,
+    Plant::RelayedTwice,
+    Plant::RelayedNotTold,
+    Plant::PreferencesNotTold,
+];
 
 /// Bugs of spread tunnels. The others are searched for in worlds without any: blocks and windows of
 /// homed tunnels have no part in a spread one.
