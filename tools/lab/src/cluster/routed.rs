@@ -87,8 +87,7 @@ impl Cluster {
     /// Starts BGP between the nodes and both routers.
     pub fn start_routing(&self, liveness: Liveness) -> Result<Routing> {
         let router = |net| Bird::start(self.switch(net), &self.router_config(net, liveness));
-        let behind: Vec<String> =
-            (1..).take(self.peers.len()).map(|peer| Self::network_behind(peer, Family::V4)).collect();
+        let behind = self.networks_behind();
         let node = |(number, namespace)| Bird::start(namespace, &node_config(number, &behind, liveness));
         let routing = Routing {
             routers: [router(Net::Outer)?, router(Net::Inner)?],
@@ -124,6 +123,24 @@ impl Cluster {
             );
         }
         text
+    }
+
+    fn networks_behind(&self) -> Vec<String> {
+        (1..).take(self.peers.len()).map(|peer| Self::network_behind(peer, Family::V4)).collect()
+    }
+
+    /// Has both routers send all packets to this node, whatever they have learned by BGP.
+    pub fn steer(&self, node: u8) -> Result<()> {
+        for net in ROUTED {
+            let (own, port) = (Self::own(node, net, Family::V4), self.node(node).role());
+            let shared = Self::shared(net, Family::V4).map(|shared| shared.to_string());
+            let behind = if net == Net::Inner { self.networks_behind() } else { Vec::new() };
+            for to in shared.into_iter().chain(behind) {
+                // BIRD's routes have the metric 32.
+                self.switch(net).ip(&format!("route replace {to} via {own} dev {port} metric 1"))?;
+            }
+        }
+        Ok(())
     }
 
     /// The nodes that the router of a network sends packets for its shared address to.

@@ -3,6 +3,8 @@
 use super::{LIMIT, Trial};
 use nix::sys::signal::Signal;
 use std::net::UdpSocket;
+use std::thread::sleep;
+use std::time::Duration;
 use testudo_lab::bed::{Bed, BedOptions};
 use testudo_lab::cluster::{Cluster, Ingress};
 use testudo_lab::gateway::Kind;
@@ -48,6 +50,45 @@ fn tunnels_are_carried_whichever_node_the_routers_choose() {
         Ok(if is_so { Ok(()) } else { Err(format!("{before:?}, then {now:?}")) })
     })
     .unwrap();
+}
+
+/// Orders to move a shard to the node that its packets reach, as far as node 1 knows.
+fn followed(bed: &Bed) -> u64 {
+    bed.nodes[0].cluster().unwrap()["counters"]["followed"].as_u64().unwrap()
+}
+
+#[test]
+fn a_tunnel_moves_to_the_node_that_its_packets_reach() {
+    let mut trial = Trial::start("routed-follow", &options(vec![Kind::Strongswan]));
+    trial.all_is_well("the start");
+    let owner = trial.bed.owner(1).unwrap();
+    let others = super::others(owner);
+    let seen = trial.under_traffic("all packets reach another node", |bed| {
+        bed.cluster.steer(others[0]).unwrap();
+        wait_until("a move", LIMIT, || {
+            let now = bed.owner_among(1, &[1, 2, 3])?;
+            Ok(if now == Some(others[0]) { Ok(()) } else { Err(format!("{now:?}")) })
+        })
+        .unwrap();
+        sleep(Duration::from_secs(1));
+        let before = relayed(bed);
+        sleep(Duration::from_secs(2));
+        assert_eq!(relayed(bed), before, "nothing is relayed any more");
+    });
+    assert!(seen.probes.iter().all(|probe| probe.lost == 0), "{:?}", seen.probes);
+    super::not_doubled("a move", super::FormerOwner::HandsOver, &seen);
+    trial.all_is_well("a move");
+    let moves = followed(&trial.bed);
+    assert!(moves > 0);
+    let seen = trial.under_traffic("routes that flap", |bed| {
+        for node in [others[1], others[0], owner, others[0]].repeat(4) {
+            bed.cluster.steer(node).unwrap();
+            sleep(Duration::from_secs(2));
+        }
+    });
+    assert!(seen.probes.iter().all(|probe| probe.lost == 0 && probe.duplicates == 0), "{:?}", seen.probes);
+    assert_eq!((trial.bed.owner(1).unwrap(), followed(&trial.bed)), (others[0], moves));
+    trial.all_is_well("routes that flap");
 }
 
 #[test]
