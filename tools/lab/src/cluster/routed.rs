@@ -58,11 +58,13 @@ impl Cluster {
         let (interface, port) = (net.interface(), node.role());
         veth_with(namespace.end(port), node.end(interface), self.queues)?;
         let (own, router) = (Self::own(n, net, Family::V4), router(net));
-        for (host, interface, here, there) in [(namespace, port, router, own), (node, interface, own, router)]
-        {
-            host.ip(&format!("address add {here} peer {there} dev {interface}"))?;
-            host.up(interface, self.mtu)?;
-        }
+        namespace.ip(&format!("address add {router} peer {own} dev {port}"))?;
+        namespace.up(port, self.mtu)?;
+        // With `arp_ignore = 1`, as nodes have it, Linux answers for no address that has a peer: the
+        // router would lose the node as soon as its neighbour entry is stale.
+        node.ip(&format!("address add {own}/24 dev {interface} noprefixroute"))?;
+        node.up(interface, self.mtu)?;
+        node.ip(&format!("route add {router} dev {interface} src {own}"))?;
         // It sends to nodes that receive by AF_XDP.
         namespace.offloads(port, Offloads::None)?;
         node.route(&format!("{}/24", network(net)), &router.to_string())?;
