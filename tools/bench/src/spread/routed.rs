@@ -23,6 +23,7 @@ use crate::stopwatch::Stopwatch;
 use std::time::Duration;
 use testudo_base::lane::Spread;
 use testudo_base::siphash::SipKey;
+use testudo_base::spi::RelayKind;
 use testudo_crypto::Library;
 use testudo_terminal::progress::Progress;
 
