@@ -3,7 +3,7 @@
 
 use crate::cluster::{OTHER_NODE, back, verdicts};
 use crate::forge::padded;
-use crate::harness::{Gateway, Tunnel, Way, net, run};
+use crate::harness::{Gateway, SPI_A, Tunnel, Way, net, run};
 use crate::packets::{one_hop_on, sized, v4_with};
 use crate::relay_nodes::{Node, PEER, Setting, TRAP, relayed, relaying};
 use std::net::IpAddr;

@@ -2,7 +2,7 @@
 
 use crate::cluster::verdicts;
 use crate::harness::{Gateway, SPI_A, Tunnel, Way, run};
-use crate::relay::destination;
+use crate::relay_nodes::destination;
 use crate::spread::{
     Clock, REPLAYED, floor, from_peer, half, in_session, key, member, number, set_stripes, stripe,
 };
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use testudo_base::lane::{self, Spread};
 use testudo_base::shard::{SHARDS, ShardSet};
-use testudo_base::spi::{Shard, Spi};
+use testudo_base::spi::{RelayKind, Shard, Spi};
 use testudo_ipsec::dataplane::{Command, Ingress, Note, Relay, RelayParams, Verdict};
 use testudo_ipsec::replay::LaneFloor;
 use testudo_ipsec::sa::KeyMaterial;
@@ -30,8 +30,8 @@ fn routed(by: Spread, shards: ShardSet) -> (Gateway, Arc<Clock>) {
     let params = RelayParams {
         local: address(1),
         remote: address(OTHER),
-        spi_in: Spi::of_relay(0, OTHER).unwrap(),
-        spi_out: Spi::of_relay(0, 1).unwrap(),
+        spi_in: Spi::of_relay(RelayKind::Whole, 0, OTHER).unwrap(),
+        spi_out: Spi::of_relay(RelayKind::Whole, 0, 1).unwrap(),
         key_in: key(OTHER),
         key_out: key(1),
     };
@@ -131,12 +131,17 @@ fn clear_packets_do_not_wait_for_a_lane_that_comes() {
     assert_eq!(relays(&mut node, Way::Outbound, Ingress::Port, &packets()), [false; 64]);
 }
 
+/// Lanes do not follow the packets: all that the peer sends on the SA reaches one node.
 #[test]
-fn a_received_packet_goes_to_the_carrier_of_its_lane() {
+fn a_received_packet_goes_to_the_carrier_of_its_lane_and_does_not_count_for_it() {
     let (mut node, _) = routed(Spread::Packet, half());
     let sent = from_peer(&Tunnel::default(), 200);
-    let relayed = (1..=200).map(|number| !half().contains(lane::of_number(SPI_A, number)));
-    assert_eq!(relays(&mut node, Way::Inbound, Ingress::Port, &sent), relayed.collect::<Vec<_>>());
+    let lanes: Vec<Shard> = (1..=200).map(|number| lane::of_number(SPI_A, number)).collect();
+    let relayed: Vec<bool> = lanes.iter().map(|lane| !half().contains(*lane)).collect();
+    assert_eq!(relays(&mut node, Way::Inbound, Ingress::Port, &sent), relayed);
+    let at_home = lanes.iter().zip(relayed).filter(|(lane, relayed)| *relayed && **lane == SPI_A.shard());
+    let counted: u64 = node.plane.counters().relayed_by_shard().sum();
+    assert_eq!(counted, at_home.count() as u64);
 }
 
 /// Behind routers it lies above all that the peer has sent, until the peer has new keys.
