@@ -290,7 +290,7 @@ fn impossible_clusters_are_refused() {
         (["--window", "16"], "16 is not in 32..=8192"),
         (["--repeats", "0"], "0 is not in 1..=10000"),
         (["--seconds", "0"], "expected seconds"),
-        (["--only", "speed"], "possible values: cost, balance, order, takeover"),
+        (["--only", "speed"], "possible values: cost, balance, routed, order, takeover"),
         (["--cpu", "1000"], "CPU 1000 is not available"),
     ] {
         let output = testudo(&[&["spread"], &args[..]].concat());

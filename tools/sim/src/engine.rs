@@ -423,13 +423,8 @@ impl Engines {
             View { ring: id, members: members.iter().map(|node| self.nodes[*node].id).collect(), quorate };
         self.rings.insert(id, Ring { members: members.to_vec(), bare: bare.to_vec(), log: Vec::new() });
         bare.iter().for_each(|node| self.nodes[*node].seq = seq);
-        let few = members.len() * 2 <= self.nodes.len() && self.votes != Votes::LastManStanding;
         for index in members {
             let node = &mut self.nodes[*index];
-            // Others may have had a quorum in the rings between (`corosync::agreement`).
-            if few && quorate && node.seq > 0 && seq > node.seq + RING_STEP {
-                self.delivered.push((*index, EngineEvent::View(View { quorate: false, ..view.clone() })));
-            }
             (node.ring, node.seq, node.cursor) = (Some(id), seq, 0);
             node.still = node.still.map(|_| now);
             node.busy_until = now + self.random.below(40) * MILLI;

@@ -35,9 +35,6 @@ use std::mem;
 /// Bits of [`RingId::seq`] that count the views of a ring.
 const GENERATION_BITS: u32 = 24;
 
-/// By how much corosync numbers a ring higher than the highest of those that its daemons come from.
-const RING_STEP: u64 = 4;
-
 /// The reports of one connection to corosync, and the conclusions from them.
 #[derive(Debug)]
 pub(super) struct Agreement {
@@ -50,8 +47,6 @@ pub(super) struct Agreement {
     roll: Roll,
     /// The ring that CPG's order has reached. A process that joins learns only of the next one.
     ring: Option<Ring>,
-    /// The same, or the ring in which it has joined.
-    latest: Option<Ring>,
     /// What corosync says of a ring; `None` if it does not call it quorate.
     quorum: Option<(Ring, Option<Claim>)>,
     /// True if quorum was gone, in any ring, and the host does not know.
@@ -90,7 +85,6 @@ impl Agreement {
             members: Vec::new(),
             roll: Roll::default(),
             ring: None,
-            latest: None,
             quorum: None,
             untold: false,
             epoch: Epoch::default(),
@@ -135,19 +129,13 @@ impl Agreement {
 
     /// CPG's order has reached another ring.
     pub(super) fn ring(&mut self, ring: Ring) {
-        // A host that stood still comes back from the ring in which it stopped to one of the others,
-        // without a moment alone. The numbers tell that these have had a ring without it. By the
-        // other rule the members vote.
-        let skips = self.latest.is_some_and(|last| ring.seq > last.seq.saturating_add(RING_STEP));
-        self.untold |= skips && self.electorate.rule == QuorumRule::Majority;
-        (self.ring, self.latest) = (Some(ring), Some(ring));
+        self.ring = Some(ring);
         self.roll.begin();
         self.next_epoch();
     }
 
     /// The quorum of a ring has been reported; `None` if there is none.
     pub(super) fn quorum(&mut self, ring: Ring, claim: Option<Claim>) {
-        self.latest.get_or_insert(ring);
         self.untold |= claim.as_ref().is_none_or(|claim| !self.trusts(claim));
         self.quorum = Some((ring, claim));
         self.reconsider();

@@ -40,8 +40,8 @@ const LAST: &[(Plant, u64)] = &[
     (Plant::RowsNotTold, 2),
     (Plant::LaneFloorsNotTold, 2),
     (Plant::RelayedTwice, 60),
-    (Plant::RelayedNotTold, 0),
-    (Plant::PreferencesNotTold, 0),
+    (Plant::RelayedNotTold, 2),
+    (Plant::PreferencesNotTold, 12),
     (Plant::RosterIgnored, 7),
     (Plant::OlderStay, 15),
 ];

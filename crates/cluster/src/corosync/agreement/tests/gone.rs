@@ -21,22 +21,3 @@ fn half_of_the_nodes_hear_that_quorum_was_gone_before_it_came_back() {
         assert_eq!(quorate, [false, true][2 - told..]);
     }
 }
-
-#[test]
-fn half_of_the_nodes_hear_that_others_have_had_a_ring_without_them() {
-    let [a, b, c] = [1, 2, 3].map(process);
-    for (seq, told) in [(8, 0), (12, 1)] {
-        let mut cluster = three();
-        cluster.settle();
-        cluster.leave(b);
-        cluster.leave(c);
-        cluster.settle();
-        let before = cluster.views(a).len();
-        cluster.change_ring(Ring { seq, node: 1 });
-        cluster.quorum(a, true);
-        cluster.settle();
-        let views = &cluster.views(a)[before..];
-        let gone = views.iter().filter(|view| !view.quorate).count();
-        assert_eq!((gone, views.last().map(|view| view.quorate)), (told, Some(true)), "ring {seq}");
-    }
-}
