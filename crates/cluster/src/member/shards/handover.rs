@@ -38,6 +38,9 @@ const MAX_HANDLED_DIGESTS: usize = 32 << 10;
 /// How long the owner goes on after all nodes know of its offer: a packet may reach it this much
 /// later than the node that keeps it back, if a processor of either is busy.
 const FREEZE_DELAY: Duration = Duration::from_millis(10);
+/// The same where routers give each packet to one node: one that was relayed to the owner before
+/// reaches no other node, and a worker of either may get no processor for a while.
+const ROUTED_FREEZE_DELAY: Duration = Duration::from_millis(50);
 /// An offer is forgotten if nothing more is heard of it for this time.
 const OFFER_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -285,11 +288,12 @@ impl Shards {
             return;
         }
         let commits = &core.commits;
+        let delay = if core.is_routed() { ROUTED_FREEZE_DELAY } else { FREEZE_DELAY };
         let mut frozen = ShardSet::EMPTY;
         for (shard, stage) in &mut self.handover.0 {
             match *stage {
                 Departure::Offered(to, ticket) if commits.is_stable(ticket) => {
-                    *stage = Departure::Known(to, now.plus(FREEZE_DELAY));
+                    *stage = Departure::Known(to, now.plus(delay));
                 }
                 Departure::Known(to, until) if until <= now => {
                     *stage = Departure::Frozen(to);
