@@ -149,7 +149,8 @@ fn dealt(traffic: Traffic, nodes: u8, seed: u64) -> f64 {
 /// From the peer, all nodes together relative to one: all packets reach one node.
 fn inward(nodes: u8, own: f64, relaying: f64, carrying: f64) -> f64 {
     let (nodes, others) = (f64::from(nodes), f64::from(nodes) - 1.0);
-    own / (own / nodes + relaying * others / nodes).max(carrying / nodes)
+    let carrier = if others > 0.0 { carrying / nodes } else { 0.0 };
+    own / (own / nodes + relaying * others / nodes).max(carrier)
 }
 
 #[cfg(test)]
