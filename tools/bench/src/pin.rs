@@ -1,5 +1,6 @@
 //! One core for the measuring thread.
 
+use crate::error::BenchError;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 
@@ -17,6 +18,20 @@ pub(crate) enum PinError {
     /// The kernel refused.
     #[error("the kernel does not let this thread choose its CPU: {0}")]
     Refused(#[from] nix::Error),
+}
+
+/// Measures on one CPU, in a thread of its own: the caller is not bound to its processor.
+pub(crate) fn pinned<T: Send>(
+    wanted: Option<usize>,
+    measure: impl FnOnce() -> Result<T, BenchError> + Send,
+) -> Result<T, BenchError> {
+    std::thread::scope(|scope| {
+        let measured = scope.spawn(|| {
+            pin(wanted)?;
+            measure()
+        });
+        measured.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
 }
 
 /// Binds the calling thread to `wanted`, or else to the last CPU that it may use: the first one

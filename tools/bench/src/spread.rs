@@ -2,8 +2,8 @@
 //!
 //! The parts `cost`, `balance` and `routed` run in this process: the pipelines and the filter of a
 //! node are measured, and the speed-up of several nodes is computed from that, by the formula of
-//! [FLAT] where all nodes receive everything. The
-//! parts `order` and `takeover` run real daemons in the lab.
+//! [FLAT] where all nodes receive everything. The parts `order` and `takeover` run real daemons in
+//! the lab.
 //!
 //! [FLAT]: *A Clustered Architecture for High-Speed IPsec Gateway*, Shieh and Lai.
 
@@ -52,7 +52,8 @@ pub(crate) struct SpreadArgs {
     #[arg(long, default_value_t = 1446,
           value_parser = clap::value_parser!(u16).range(128..=*crate::esp::traffic::SIZES.end()))]
     size: u16,
-    /// Measured time of each pipeline in the parts `cost` and `routed`, and of each run in the part `order`.
+    /// Measured time of each pipeline in the parts `cost` and `routed`, and of each run in the part
+    /// `order`.
     #[arg(long, default_value_t = 2.0, value_parser = positive)]
     seconds: f64,
     /// Rounds that the time of the parts `cost` and `routed` is divided into.

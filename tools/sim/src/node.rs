@@ -16,7 +16,7 @@ use crate::world::Birth;
 use crate::world::members::FIRST_NODES;
 use reports::{FOLLOW, MARKS_INTERVAL, PACKETS_INTERVAL};
 use spread::Clocks;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -349,9 +349,7 @@ impl Host for Node {
             Input::Timeout => {
                 self.tell_marks(now);
                 self.tell_packets(now);
-                let homes: BTreeSet<Shard> = self.spread.keys().map(|spi| spi.shard()).collect();
-                let rows: BTreeMap<Shard, u64> =
-                    homes.into_iter().map(|home| (home, self.row_of(home))).collect();
+                let rows = self.rows_of_homes();
                 self.member.show_clocks(now, |home| rows.get(&home).copied().unwrap_or_default());
                 self.member.handle_timeout(now);
             }

@@ -53,8 +53,8 @@ impl std::fmt::Debug for RelayKeys {
     }
 }
 
-/// The keys of this node in a view that begins, for each other member and kind of SA. None if the members have
-/// taken a STATUS of a former life of this node for its own.
+/// The keys of this node in a view that begins, for each other member and kind of SA. None if the
+/// members have taken a STATUS of a former life of this node for its own.
 pub(super) fn of_view(core: &Core, outcome: &Outcome) -> Vec<RelayKeys> {
     let this = core.node();
     if !outcome.boots.contains(&(this, core.boot())) {

@@ -8,9 +8,9 @@ use testudo_ike::message::{IkeSpi, MessageId};
 
 impl Member {
     /// A digest of the state on which all members that hold it must agree once nothing is under
-    /// way: owners, preferences, IKE SAs and Child SAs, granted numbers, and the configuration. Comparable
-    /// between nodes of one build. In a view with a member that does not know spread Child SAs, each
-    /// is known to its owner alone until it is renewed.
+    /// way: owners, preferences, IKE SAs and Child SAs, granted numbers, and the configuration.
+    /// Comparable between nodes of one build. In a view with a member that does not know spread
+    /// Child SAs, each is known to its owner alone until it is renewed.
     pub fn digest(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         for shard in (0..=u8::MAX).map(Shard) {

@@ -95,14 +95,7 @@ impl Member {
 
     /// The state for `testudo cluster`.
     pub fn status(&self) -> ClusterStatus {
-        let mut misplaced = BTreeMap::new();
-        for (_, to) in self.core.table.misplaced(self.core.node) {
-            *misplaced.entry(to).or_default() += 1;
-        }
-        let mut preferred = BTreeMap::new();
-        for node in self.core.table.preferences().into_iter().filter_map(|(_, preference)| preference.node) {
-            *preferred.entry(node).or_default() += 1;
-        }
+        let preferences = self.core.table.preferences();
         ClusterStatus {
             group: self.core.group.status(),
             owners: self
@@ -121,8 +114,8 @@ impl Member {
             drained: self.core.table.drained().iter().copied().collect(),
             unfit: self.core.table.unfit().iter().copied().collect(),
             handovers: self.shards.handover.stages(),
-            misplaced: misplaced.into_iter().collect(),
-            preferred: preferred.into_iter().collect(),
+            misplaced: by_node(self.core.table.misplaced(self.core.node).map(|(_, to)| to)),
+            preferred: by_node(preferences.into_iter().filter_map(|(_, preference)| preference.node)),
             arrivals: self.shards.arrivals.shards(),
             takes: self.shards.takes.iter().map(|take| (take.shards(), take.at())).collect(),
             untold: self.replication.resync.untold_sas(),
@@ -137,4 +130,11 @@ impl Member {
             counters: self.core.counters,
         }
     }
+}
+
+/// How often each node is among these.
+fn by_node(nodes: impl Iterator<Item = NodeId>) -> Vec<(NodeId, usize)> {
+    let mut counts = BTreeMap::new();
+    nodes.for_each(|node| *counts.entry(node).or_default() += 1);
+    counts.into_iter().collect()
 }

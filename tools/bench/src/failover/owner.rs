@@ -10,7 +10,7 @@ use crate::esp::gateway::Membership;
 use crate::esp::rig::Rig;
 use crate::esp::traffic::Traffic;
 use crate::figures::{Aim, Row, Source};
-use crate::pin::pin;
+use crate::pin::pinned;
 use crate::stopwatch::Stopwatch;
 use std::time::Duration;
 use testudo_crypto::Library;
@@ -24,18 +24,13 @@ const STRETCH: Duration = Duration::from_millis(60);
 const TURN: Duration = Duration::from_millis(2);
 
 pub(super) fn measure(repeats: u32, progress: &Progress) -> Result<Vec<Row>, BenchError> {
-    std::thread::scope(|scope| {
-        // In a separate thread, so that the caller is not bound to its processor.
-        let measured = scope.spawn(|| {
-            pin(None)?;
-            let mut rows = Vec::new();
-            progress.begin("failover, a packet at its owner", SIZES.len() as u64 * u64::from(repeats + 1));
-            for size in SIZES {
-                rows.extend(cycles(repeats, size, progress)?);
-            }
-            Ok(rows)
-        });
-        measured.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    pinned(None, || {
+        let mut rows = Vec::new();
+        progress.begin("failover, a packet at its owner", SIZES.len() as u64 * u64::from(repeats + 1));
+        for size in SIZES {
+            rows.extend(cycles(repeats, size, progress)?);
+        }
+        Ok(rows)
     })
 }
 

@@ -12,7 +12,7 @@ use crate::esp::Suite;
 use crate::esp::gateway::Membership;
 use crate::esp::rig::Rig;
 use crate::esp::traffic::Traffic;
-use crate::pin::pin;
+use crate::pin::pinned;
 use crate::stopwatch::{Stopwatch, median};
 use std::time::Duration;
 use testudo_crypto::Library;
@@ -121,14 +121,7 @@ impl Pair {
 }
 
 pub(super) fn measure(args: &SpreadArgs, progress: &Progress) -> Result<Costs, BenchError> {
-    std::thread::scope(|scope| {
-        // In a separate thread, so that the caller is not bound to its processor.
-        let measured = scope.spawn(|| {
-            pin(args.cpu)?;
-            rounds(args, progress)
-        });
-        measured.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
+    pinned(args.cpu, || rounds(args, progress))
 }
 
 fn rounds(args: &SpreadArgs, progress: &Progress) -> Result<Costs, BenchError> {

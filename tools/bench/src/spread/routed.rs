@@ -18,7 +18,7 @@ use crate::esp::relay::line::RelayLine;
 use crate::esp::rig::Rig;
 use crate::esp::traffic::Traffic as Sizes;
 use crate::figures::{Aim, Row};
-use crate::pin::pin;
+use crate::pin::pinned;
 use crate::stopwatch::Stopwatch;
 use std::time::Duration;
 use testudo_base::lane::Spread;
@@ -46,14 +46,7 @@ struct Costs {
 }
 
 pub(super) fn measure(args: &SpreadArgs, progress: &Progress) -> Result<Vec<Row>, BenchError> {
-    let costs = std::thread::scope(|scope| {
-        // In a separate thread, so that the caller is not bound to its processor.
-        let measured = scope.spawn(|| {
-            pin(args.cpu)?;
-            rounds(args, progress)
-        });
-        measured.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })?;
+    let costs = pinned(args.cpu, || rounds(args, progress))?;
     Ok(rows(args, &costs, progress))
 }
 

@@ -117,13 +117,18 @@ impl Node {
 
     /// How far the rows of spread SAs have come here, by home shard, where nodes tell each other.
     pub(super) fn spread_rows(&self) -> Vec<(Shard, u64)> {
-        let homes: BTreeSet<Shard> = self.spread.keys().map(|spi| spi.shard()).collect();
         let tells = self.is_routed && self.member.status().version == GroupConfig::NEWEST;
-        homes.into_iter().filter(|_| tells).map(|home| (home, self.row_of(home))).collect()
+        if tells { self.rows_of_homes().into_iter().collect() } else { Vec::new() }
+    }
+
+    /// How far the rows of each home shard have come here.
+    pub(super) fn rows_of_homes(&self) -> BTreeMap<Shard, u64> {
+        let homes: BTreeSet<Shard> = self.spread.keys().map(|spi| spi.shard()).collect();
+        homes.into_iter().map(|home| (home, self.row_of(home))).collect()
     }
 
     /// How far the rows of a home shard have come here.
-    pub(super) fn row_of(&self, home: Shard) -> u64 {
+    fn row_of(&self, home: Shard) -> u64 {
         let of_home = self.plane.children().filter(|(spi, _)| spi.shard() == home);
         let used = of_home.filter_map(|(_, child)| self.plane.outbound_sa(child)).map(OutboundSa::next_row);
         used.map(|next| next.saturating_sub(1)).fold(self.clocks.now(home), u64::max)

@@ -197,23 +197,21 @@ impl History {
     /// False for a view of one of two nodes beside which the other may have gone on.
     pub(in crate::group) fn believes(&self, view: &View, nodes: usize) -> bool {
         let is_alone = nodes == 2 && view.members.len() == 1;
-        !view.quorate
-            || !is_alone
-            || match self.since {
-                Since::Nothing => true,
-                // The node that went on alone last is the only one that can do so again.
-                Since::Interruption => self.durable.begun.nodes().count() == 1,
-                Since::Start => false,
-            }
+        !view.quorate || !is_alone || self.is_straight() || self.were_last(&view.members)
+    }
+
+    /// True if these are all members of the last view that has begun here. No others can go on from
+    /// it: they would have had to be straight from it themselves.
+    fn were_last(&self, members: &[NodeId]) -> bool {
+        self.since == Since::Interruption && self.durable.begun.nodes().all(|node| members.contains(&node))
     }
 
     /// True if members that are no more than half of the nodes, and know no more than this one, may
     /// go on together.
     pub(in crate::group) fn lets_few_go_on(&self, members: &[NodeId], rosters: &Rosters) -> bool {
-        let is_here = |node: NodeId| members.contains(&node);
-        let others_are_most = rosters.all().any(|roster| roster.is_majority(|node| !is_here(node)));
-        let are_last = self.since == Since::Interruption && self.durable.begun.nodes().all(is_here);
-        self.is_straight() || are_last && !others_are_most
+        let is_other = |node: NodeId| !members.contains(&node);
+        let others_are_most = rosters.all().any(|roster| roster.is_majority(is_other));
+        self.is_straight() || self.were_last(members) && !others_are_most
     }
 
     /// The machine has gone back to an earlier state: what the node holds is void.

@@ -6,6 +6,7 @@
 
 use super::super::GroupConfig;
 use super::super::config::Ingress;
+use std::collections::BTreeMap;
 use std::time::Duration;
 use testudo_base::spi::Shard;
 use testudo_ike::output::Time;
@@ -20,8 +21,8 @@ const SHORTEST: Duration = Duration::from_millis(1);
 #[derive(Debug, Default)]
 pub(super) struct RowClocks {
     clocks: Vec<(Shard, u64)>,
-    /// What was last sent, and when.
-    sent: Vec<(Shard, u64)>,
+    /// What was last sent, and when, behind routers.
+    sent: BTreeMap<Shard, u64>,
     sent_at: Time,
     /// When to send them before the next heartbeat, if they move fast.
     due: Option<Time>,
@@ -43,13 +44,13 @@ impl RowClocks {
 
     /// Takes the clocks that are to be sent now.
     pub(super) fn take(&mut self, config: &GroupConfig, now: Time) -> Vec<(Shard, u64)> {
-        let before = |shard| self.sent.iter().find(|(sent, _)| *sent == shard).map(|(_, rows)| *rows);
-        let moved = |(shard, rows): &(Shard, u64)| rows.saturating_sub(before(*shard)?).into();
-        let rows = self.clocks.iter().filter_map(moved).max().unwrap_or(0);
-        let pause = pause(now.since(self.sent_at), rows);
-        let is_fast = config.ingress == Ingress::Routed && pause < config.heartbeat;
-        self.due = is_fast.then(|| now.plus(pause));
-        (self.sent_at, self.sent) = (now, self.clocks.clone());
+        if config.ingress == Ingress::Routed {
+            let moved = |(shard, rows): &(Shard, u64)| Some(rows.saturating_sub(*self.sent.get(shard)?));
+            let rows = self.clocks.iter().filter_map(moved).max().unwrap_or(0);
+            let pause = pause(now.since(self.sent_at), rows);
+            self.due = (pause < config.heartbeat).then(|| now.plus(pause));
+            (self.sent_at, self.sent) = (now, self.clocks.iter().copied().collect());
+        }
         self.clocks.clone()
     }
 }

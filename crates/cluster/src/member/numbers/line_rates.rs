@@ -33,14 +33,16 @@ impl LineRates {
     /// The rate of the fastest node: a shard may have had several owners since its last high-water
     /// mark was reported.
     pub(in crate::member) fn fastest(&self) -> u64 {
-        let others = self.others.values().map(|rate| rate.unwrap_or(ASSUMED_PACKETS_PER_SECOND));
-        others.fold(self.own, u64::max)
+        self.of_others().fold(self.own, u64::max)
     }
 
     /// The rate of all nodes together.
     pub(in crate::member) fn sum(&self) -> u64 {
-        let others = self.others.values().map(|rate| rate.unwrap_or(ASSUMED_PACKETS_PER_SECOND));
-        others.fold(self.own, u64::saturating_add)
+        self.of_others().fold(self.own, u64::saturating_add)
+    }
+
+    fn of_others(&self) -> impl Iterator<Item = u64> + '_ {
+        self.others.values().map(|rate| rate.unwrap_or(ASSUMED_PACKETS_PER_SECOND))
     }
 }
 

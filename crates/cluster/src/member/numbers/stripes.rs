@@ -4,8 +4,8 @@
 //! A *row clock* counts the clear packets for the spread tunnels of a shard. Every node sees all of
 //! them, so the clocks of all nodes show about the same row, and their numbers stay close together:
 //! the peer's replay window must hold all of them. Behind routers a clock shows how far the others
-//! have come, and the nodes tell each other more often. A stripe begins at a row. So all nodes change to
-//! it at the same packet, and not when each of them happens to learn of it.
+//! have come, and the nodes tell each other more often. A stripe begins at a row. So all nodes
+//! change to it at the same packet, and not when each of them happens to learn of it.
 //!
 //! No two nodes have the same part of a stripe, and no two stripes have a number in common. A node
 //! that joins uses only stripes that were granted after it came: its former self may have used more

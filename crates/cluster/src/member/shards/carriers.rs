@@ -117,8 +117,10 @@ impl Shards {
         let gives_away = is_drained && !self.nobody_could_follow(core, core.node);
         let may_carry = core.view.quorate || core.config.group.no_quorum == NoQuorum::Forward;
         let carries = !self.active.union(self.provisional).is_empty();
-        let could = core.view.running && core.table.synced().contains(&core.node);
-        let could = could && core.unheard_of.is_none() && !core.table.is_last(core.node);
+        let could = core.view.running
+            && core.unheard_of.is_none()
+            && core.table.synced().contains(&core.node)
+            && !core.table.is_last(core.node);
         may_carry && (carries || could) && !gives_away
     }
 }

@@ -99,7 +99,7 @@ impl Told<'_> {
 
     /// True if no node of the cluster is missing.
     pub(super) fn all_are_here(&self) -> bool {
-        self.rosters.iter().flat_map(|roster| roster.nodes.keys()).all(|node| self.is_here(*node))
+        self.absent().is_empty()
     }
 
     /// Which nodes hold the state: of the synced nodes of the latest view, the largest set that has
