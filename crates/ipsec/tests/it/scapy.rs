@@ -29,7 +29,7 @@ const PATH: u16 = 9200;
 const LARGEST: usize = 9000;
 /// Number of packets per kind of SA and direction, besides the smallest and the largest, unless
 /// `TESTUDO_RANDOM_SIZES` sets another number.
-const RANDOM_SIZES: usize = 4;
+const RANDOM_SIZES: usize = 1;
 
 /// scapy in a process of its own.
 struct Scapy {
