@@ -171,6 +171,16 @@ pub enum Event {
     ChildUp(IkeSaId, ChildSaId),
     /// A Child SA is gone.
     ChildDown(IkeSaId, ChildSaId, Reason),
+    /// A peer has proved its identity by a certificate of another CA than before. It is accepted: the
+    /// configuration trusts both.
+    OtherVoucher {
+        /// The IKE SA.
+        ike: IkeSaId,
+        /// The identity.
+        identity: String,
+        /// How it was proved, for people.
+        line: String,
+    },
     /// The second Child SA is installed in place of the first, which will be removed soon.
     ChildRekeyed(IkeSaId, ChildSaId, ChildSaId),
     /// The second IKE SA is established in place of the first, which will end soon, and has its

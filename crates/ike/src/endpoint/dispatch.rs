@@ -20,7 +20,9 @@ impl Endpoint {
     /// An IKE message has arrived (without the non-ESP marker).
     pub fn handle_datagram(&mut self, now: Time, path: Path, bytes: &[u8]) {
         self.env.effects.stats.received += 1;
+        self.env.effects.stats.set_source(Some(path.remote.ip()));
         self.dispatch(Datagram { now, path, bytes });
+        self.env.effects.stats.set_source(None);
         self.env.run_jobs(now);
     }
 

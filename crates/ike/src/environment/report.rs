@@ -1,5 +1,6 @@
 //! Reports to the host: events, log lines, counters.
 
+use crate::config::Identity;
 use crate::endpoint::{Contact, Discard, Stats};
 use crate::environment::Environment;
 use crate::environment::exchanges::{Counted, ExchangeCounter};
@@ -8,9 +9,9 @@ use crate::exchange::describe;
 use crate::exchange::receive::Datagram;
 use crate::message::{Encrypted, ExchangeType, Header, Message, Payload};
 use crate::output::{Event, IkeSaId, LogLevel, Output, Reason, Time};
-use crate::sa::IkeSa;
+use crate::sa::{Anchor, IkeSa};
 use crate::suite::{Opened, SkOpener};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// A tunnel does not come up, or does not stay up.
 pub(crate) const FAILURE: LogLevel = LogLevel::Warning;
@@ -48,7 +49,12 @@ pub(crate) struct Effects {
     pub(crate) changed: BTreeSet<IkeSaId>,
     /// Peers' new IKE SAs that other nodes must know of.
     pub(crate) contacts: Vec<Contact>,
+    /// The CA that has vouched for each identity last.
+    vouchers: BTreeMap<Identity, Anchor>,
 }
+
+/// Identities whose CAs are remembered. A CA that serves more peers is itself the one to watch.
+const MAX_VOUCHERS: usize = 1 << 16;
 
 /// The level of a log line about an end.
 pub(crate) fn level_of_end(reason: &Reason) -> LogLevel {
@@ -70,6 +76,20 @@ impl Effects {
     pub(crate) fn log_connection(&mut self, connection: &str, level: LogLevel, message: impl Into<String>) {
         let connection = Some(connection.to_owned());
         self.event(Event::Log { ike: None, connection, level, message: message.into() });
+    }
+
+    /// A peer is authentic. Tells the host if another CA has vouched for its identity before.
+    pub(crate) fn note_voucher(&mut self, ike: IkeSaId, identity: &Identity, anchor: Anchor, line: &str) {
+        let Some(known) = self.vouchers.get_mut(identity) else {
+            if self.vouchers.len() < MAX_VOUCHERS {
+                self.vouchers.insert(identity.clone(), anchor);
+            }
+            return;
+        };
+        if std::mem::replace(known, anchor) != anchor {
+            let (identity, line) = (identity.to_string(), line.to_owned());
+            self.event(Event::OtherVoucher { ike, identity, line });
+        }
     }
 
     /// Counts a refused datagram, and logs it at most once a second for each reason.

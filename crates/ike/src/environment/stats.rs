@@ -1,6 +1,7 @@
 //! Counters of an endpoint. Every datagram that is not processed is counted by its reason.
 
 use super::exchanges::{ExchangeCounter, Exchanges};
+use std::net::IpAddr;
 
 testudo_base::reasons! {
     /// Why a datagram, or its request, was refused.
@@ -87,12 +88,27 @@ pub struct Stats {
     /// Messages by exchange, in total and by connection.
     pub exchanges: Exchanges,
     discards: [u64; Discard::COUNT],
+    /// The address whose datagram is being processed.
+    source: Option<IpAddr>,
+    /// The source of the latest datagram that was refused for each reason, where it is known.
+    sources: [Option<IpAddr>; Discard::COUNT],
 }
 
 impl Stats {
     /// Number of datagrams refused for this reason.
     pub fn discarded(&self, reason: Discard) -> u64 {
         self.discards.get(reason as usize).copied().unwrap_or_default()
+    }
+
+    /// The source of the latest datagram that was refused for this reason. Anybody can forge one
+    /// until IKE_AUTH.
+    pub fn latest_source(&self, reason: Discard) -> Option<IpAddr> {
+        self.sources.get(reason as usize).copied().flatten()
+    }
+
+    /// Sets whose datagram is refused by what follows.
+    pub(crate) fn set_source(&mut self, source: Option<IpAddr>) {
+        self.source = source;
     }
 
     /// Every reason with its counter.
@@ -103,6 +119,9 @@ impl Stats {
     pub(crate) fn discard(&mut self, reason: Discard) {
         if let Some(counter) = self.discards.get_mut(reason as usize) {
             *counter += 1;
+        }
+        if let Some(source) = self.sources.get_mut(reason as usize) {
+            *source = self.source;
         }
         match reason {
             Discard::Malformed | Discard::Integrity => self.exchanges.count(None, ExchangeCounter::Invalid),

@@ -39,7 +39,10 @@ impl Session<'_> {
         Refusal(notify, why): Refusal,
     ) -> Result<(), Reason> {
         let from = format!("{} of {}", request.exchange, request.path.remote);
+        // Its signature was verified by another thread: its datagram has long been processed.
+        self.env.effects.stats.set_source(Some(request.path.remote.ip()));
         self.env.effects.discard_initiator(self.now, self.sa, &from, &why);
+        self.env.effects.stats.set_source(None);
         self.respond(request, vec![Payload::Notify(notify)])?;
         Err(Reason::Refused(why))
     }

@@ -13,6 +13,7 @@ use crate::drops::DropReason;
 use crate::inner::Inner;
 use crate::packet_selector::Direction;
 use crate::spd::{InboundClear, Spd};
+use testudo_base::spi::Spi;
 use testudo_wire::icmp::{Kind, Sources};
 use testudo_wire::ipv6;
 
@@ -54,7 +55,10 @@ impl Dataplane {
                     counters.inbound.to_join.add(1);
                     item.verdict = Verdict::Reassemble;
                 }
-                Judgement::Drop(reason) => item.refuse(reason, &counters.inbound),
+                Judgement::Drop(reason) => {
+                    counters.inbound.samples.offer(reason, Spi(0), item.buf.data());
+                    item.refuse(reason, &counters.inbound);
+                }
             }
         }
     }

@@ -1,5 +1,6 @@
 //! The counters of a pipeline. One writer, any number of readers.
 
+use super::sample::{Sample, Samples};
 use crate::drops::DropReason;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -21,7 +22,7 @@ impl Counter {
     }
 
     #[inline]
-    fn get(&self) -> u64 {
+    pub(super) fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }
 }
@@ -44,6 +45,7 @@ pub(super) struct DirectionCounters {
     pub(super) relayed: Counter,
     pub(super) relayed_in: Counter,
     drops: [Counter; DropReason::COUNT],
+    pub(super) samples: Samples,
 }
 
 impl DirectionCounters {
@@ -64,6 +66,7 @@ impl DirectionCounters {
             relayed: Counter::default(),
             relayed_in: Counter::default(),
             drops: std::array::from_fn(|_| Counter::default()),
+            samples: Samples::new(),
         }
     }
 
@@ -229,6 +232,17 @@ impl Counters {
     /// Packets dropped by `inbound` for this reason.
     pub fn dropped_inbound(&self, reason: DropReason) -> u64 {
         self.inbound.drops.get(reason as usize).map_or(0, Counter::get)
+    }
+
+    /// Packets from outside that an attacker may have sent, by reason. Those without an SA count
+    /// when they come, and are dropped later.
+    pub fn suspicious(&self) -> impl Iterator<Item = (DropReason, u64)> + '_ {
+        self.inbound.samples.seen()
+    }
+
+    /// Takes samples of the suspicious packets of a reason: a few since the last call.
+    pub fn take_samples(&self, reason: DropReason) -> impl Iterator<Item = Sample> + '_ {
+        self.inbound.samples.take(reason)
     }
 
     /// Packets dropped in both directions for this reason.

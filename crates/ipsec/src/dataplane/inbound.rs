@@ -322,6 +322,7 @@ fn admit<'s, 'a: 's>(
             }
             Some((sa, Err(reason))) => {
                 sa.counters.add_drop(reason);
+                neighbours.counters.samples.offer(reason, spi, item.buf.data());
                 item.refuse(reason, neighbours.counters);
             }
             None => put_off(item, spi, neighbours.counters),
@@ -350,6 +351,7 @@ fn fetch(arrived: &[(u8, FoundEsp)], sad: &Sad) {
 #[cold]
 fn put_off(item: &mut Item<'_>, spi: Spi, counters: &DirectionCounters) {
     counters.early.add(1);
+    counters.samples.offer(DropReason::UnknownSpi, spi, item.buf.data());
     item.verdict = Verdict::Early(spi);
 }
 

@@ -23,6 +23,8 @@ use crate::drops::DropReason;
 use crate::error::Error;
 use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
+// A statistic that nothing depends on: loom need not try its orders.
+use std::sync::atomic::AtomicU32;
 use testudo_crypto::prefetch;
 use testudo_planted::{Plant, planted};
 
@@ -46,7 +48,9 @@ pub struct ReplayWindow {
     esn: bool,
     checked: bool,
     /// How many more bits a block's number has than its round's.
-    ring_bits: u32,
+    ring_bits: u8,
+    /// See [`Self::late`].
+    late: AtomicU32,
     /// A power of two of words: round << 32 | bits.
     words: Box<[AtomicU64]>,
     /// The highest floor of [`Self::raise`]. Only snapshots read it, because the words contain it
@@ -80,7 +84,9 @@ impl ReplayWindow {
             size: if checked { size } else { UNCHECKED_REACH },
             esn,
             checked,
-            ring_bits: words.trailing_zeros(),
+            // At most 9: a window has 8192 numbers at most.
+            ring_bits: words.trailing_zeros() as u8,
+            late: AtomicU32::new(0),
             words: (0..words).map(|_| AtomicU64::new(0)).collect(),
             floor: AtomicU64::new(0),
         })
@@ -97,6 +103,13 @@ impl ReplayWindow {
     /// The highest number accepted so far.
     pub fn high_water_mark(&self) -> u64 {
         self.high_water_mark.load(Acquire)
+    }
+
+    /// Packets, not all of them accepted, that came behind a later packet of an earlier burst. They
+    /// are counted by the group of neighbouring numbers, so that packets in order cost nothing. The
+    /// count begins at 0 again after 2^32.
+    pub fn late(&self) -> u32 {
+        self.late.load(Relaxed)
     }
 
     /// The whole sequence number of a packet that carries `low`, if it may be accepted. To be
@@ -163,6 +176,8 @@ impl ReplayWindow {
         if newest > top {
             self.high_water_mark.fetch_max(newest, Relaxed);
             top = newest;
+        } else if newest > 0 {
+            self.late.fetch_add(group.len() as u32, Relaxed);
         }
         if !self.checked {
             return;

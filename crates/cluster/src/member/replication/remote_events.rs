@@ -41,7 +41,10 @@ impl Replication {
             Event::ChildRekeyed(of, old, new) => {
                 (false, RemoteEvent::ChildRekeyed { ike: ike(of)?, old: child(old)?, new: child(new)? })
             }
-            Event::Log { .. } | Event::InitiateMoved { .. } | Event::InitiateDone { .. } => return None,
+            Event::Log { .. }
+            | Event::OtherVoucher { .. }
+            | Event::InitiateMoved { .. }
+            | Event::InitiateDone { .. } => return None,
         };
         Some((goes, Op::RemoteEvent(remote)))
     }

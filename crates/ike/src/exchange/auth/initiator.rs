@@ -285,6 +285,7 @@ fn responder_judged(
 
 /// The responder is authentic in this round.
 fn responder_proven(session: &mut Session<'_>, sent: &AuthSent, proven: Proven, responder: Responder) {
+    session.note_voucher(&responder.identity, &proven);
     let Proven { mut line, anchor } = proven;
     let is_first = session.sa.remote_id.is_none();
     session.sa.remote_id = Some(responder.identity);

@@ -182,6 +182,7 @@ fn accept_initiator(
 ) -> Result<(), Reason> {
     let Authenticated { candidates, ppk, proven, proof } = authenticated;
     let anchor = proven.and_then(|proven| {
+        session.note_voucher(&candidates.remote, &proven);
         session.log(ORDINARY, proven.line);
         proven.anchor
     });

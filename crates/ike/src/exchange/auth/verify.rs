@@ -43,6 +43,15 @@ pub(super) struct Proven {
     pub(super) anchor: Option<Anchor>,
 }
 
+impl Session<'_> {
+    /// Remembers the CA that has vouched for a peer.
+    pub(super) fn note_voucher(&mut self, identity: &Identity, proven: &Proven) {
+        if let Some(anchor) = proven.anchor {
+            self.env.effects.note_voucher(self.sa.id, identity, anchor, &proven.line);
+        }
+    }
+}
+
 /// How a claim is decided.
 pub(super) enum Check {
     /// Decided at once, with a line for the log.

@@ -98,6 +98,7 @@ impl Receiver<'_> {
                 }
                 Err(reason) => {
                     sa.counters.add_drop(reason);
+                    self.counters.inbound.samples.offer(reason, sa.spi, item.buf.data());
                     item.refuse(reason, &self.counters.inbound);
                 }
             }

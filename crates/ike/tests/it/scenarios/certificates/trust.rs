@@ -5,6 +5,7 @@ use super::{comes_up, initiator_refuses, pair, responder_refuses};
 use crate::pki::cert;
 use testudo_ike::config::{AuthMethod, Connection, LocalAuth, Unique};
 use testudo_ike::endpoint::Target;
+use testudo_ike::output::Event;
 
 #[test]
 fn a_connection_for_one_ca_takes_no_certificate_of_another() {
@@ -50,6 +51,40 @@ fn a_connection_is_found_among_many() {
     }
     comes_up(&mut world);
     assert_eq!(world.hosts[1].sas()[0].connection.as_deref(), Some("site"));
+}
+
+/// Both CAs are trusted, so both tunnels come up. A CA that vouches for another's peer may have been
+/// deceived.
+#[test]
+fn the_host_hears_when_another_ca_vouches_for_a_peer() {
+    let mut world = pair(["moon-P-256", "sun-P-256"], |index, connection| {
+        if index == 0 {
+            connection.remote.cacerts = vec![cert("root"), cert("other")];
+        }
+    });
+    let mut misled = world.hosts[1].endpoint.connections().next().unwrap().clone();
+    (misled.name, misled.local.certs) = ("misled".into(), vec![cert("sun-by-other")]);
+    let now = world.now;
+    world.hosts[1].load(now, misled);
+    let mut heard = Vec::new();
+    for connection in ["site", "site", "misled", "misled"] {
+        let now = world.now;
+        world.hosts[1].endpoint.initiate(now, Some(connection), "net").unwrap();
+        world.run_secs(5);
+        world.assert_tunnel();
+        let now = world.now;
+        world.hosts[1].endpoint.terminate(now, &Target::All, false).unwrap();
+        world.run_secs(5);
+        let events = world.hosts[0].events.iter();
+        let vouchers = events.filter_map(|event| match event {
+            Event::OtherVoucher { identity, line, .. } => Some(format!("{identity}: {line}")),
+            _ => None,
+        });
+        heard.push(vouchers.collect::<Vec<_>>());
+    }
+    let heard: Vec<&[String]> = heard.iter().map(Vec::as_slice).collect();
+    let [[], [], [told], [told_again]] = heard[..] else { panic!("{heard:?}") };
+    assert!(told == told_again && told.contains("by certificate"), "{told}");
 }
 
 /// Two connections, for a CA each. The other CA vouches for the name of a peer of the first, and
