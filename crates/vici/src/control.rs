@@ -5,6 +5,7 @@
 //! reported later, with the [`JobId`], to [`crate::server::Server::finish_initiate`] and
 //! [`crate::server::Server::finish_terminate`].
 
+use crate::alarms::AlarmPage;
 use crate::children::ChildReport;
 use crate::cluster::ClusterReport;
 pub use crate::configuration::{ConfigChange, ConfigItem, ConfigItemKind, LoadedBy};
@@ -228,6 +229,8 @@ pub trait Control {
     fn shut(&self, behind: Option<AddrRange>) -> ShutPage;
     /// Lets clear traffic of a shut prefix pass.
     fn release(&mut self, request: &Release) -> Result<Released, CommandError>;
+    /// The alarms with higher numbers than this, the first of them.
+    fn alarms(&self, above: u64) -> AlarmPage;
     /// Counters of the key exchange: messages by exchange.
     fn exchanges(&self) -> &Exchanges;
     /// Counters of the key exchange, mutable.

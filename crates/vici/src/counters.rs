@@ -5,6 +5,7 @@
 //!     totals = { <counter> = <n> ... }
 //!     drops = { <reason> = <n> ... }
 //!     ike = { <counter> = <n> ... }
+//!     alarms = { <kind> = <alarms raised> ... }
 //!     ports = {
 //!         <interface> = {
 //!             kind = <xdp or tun>
@@ -45,6 +46,9 @@ pub struct Counters {
     /// Counters of the key exchange: messages, failures, discards by reason.
     #[serde(serialize_with = "as_map")]
     pub ike: Named,
+    /// Alarms raised, by kind.
+    #[serde(serialize_with = "as_map")]
+    pub alarms: Named,
     /// Counters of each port.
     pub ports: Vec<PortCounters>,
     /// Counters of each worker.
@@ -110,6 +114,7 @@ impl Counters {
             .with_section("totals", named(&self.totals))
             .with_section("drops", named(&self.drops))
             .with_section("ike", named(&self.ike))
+            .with_section("alarms", named(&self.alarms))
             .with_section("ports", ports)
             .with_section("workers", workers)
             .with_list("inherited", self.inherited.iter().map(String::as_str))
@@ -121,6 +126,7 @@ impl Counters {
             totals: read_named(message, "totals")?,
             drops: read_named(message, "drops")?,
             ike: read_named(message, "ike")?,
+            alarms: read_named(message, "alarms")?,
             inherited: message.texts("inherited").map(str::to_owned).collect(),
             ..Self::default()
         };

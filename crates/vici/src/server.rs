@@ -24,6 +24,7 @@ mod stream;
 
 pub use replication::{carry_out, take_back};
 
+use crate::alarms::AlarmReport;
 use crate::control::{Control, JobId};
 use crate::error::{CommandError, Error};
 use crate::message::Message;
@@ -296,6 +297,13 @@ impl Server {
         if line.level <= 1 {
             self.broadcast(Event::Log, || render::log_line(&line));
         }
+    }
+
+    /// Sends the event that an alarm was raised, lasts or is over: `state`.
+    pub fn alarm(&mut self, state: &str, alarm: &AlarmReport) {
+        let number = alarm.number.to_string();
+        let message = || Message::new().with("state", state).with_section(&number, alarm.to_message());
+        self.broadcast(Event::TestudoAlarm, message);
     }
 
     /// Sends the event that an IKE SA came up or went down.

@@ -39,10 +39,12 @@ pub enum Event {
     IkeRekey,
     /// A Child SA has replaced another.
     ChildRekey,
+    /// An alarm was raised, lasts or is over.
+    TestudoAlarm,
 }
 
 impl Event {
-    const ALL: [Self; 12] = [
+    const ALL: [Self; 13] = [
         Self::ListSa,
         Self::ListConn,
         Self::ListPolicy,
@@ -55,11 +57,13 @@ impl Event {
         Self::ChildUpdown,
         Self::IkeRekey,
         Self::ChildRekey,
+        Self::TestudoAlarm,
     ];
 
     /// The name on the wire.
     pub fn name(self) -> &'static str {
         match self {
+            Self::TestudoAlarm => "testudo-alarm",
             Self::ListSa => "list-sa",
             Self::ListConn => "list-conn",
             Self::ListPolicy => "list-policy",

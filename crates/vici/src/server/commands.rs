@@ -32,6 +32,7 @@ pub(super) fn process(request: &Request, job: JobId, control: &mut dyn Control) 
         "testudo-drain" => drain(request, control),
         "testudo-nodes" => change_nodes(request, control),
         "testudo-counters" => query(request, || control.counters().to_message()),
+        "testudo-alarms" => alarms(request, control),
         "testudo-shut" => shut(request, control),
         "testudo-release" => release(request, control),
         "get-conns" => query(request, || Message::new().with_list("conns", control.connection_names())),
@@ -293,6 +294,13 @@ fn change_nodes(request: &Request, control: &mut dyn Control) -> Result<Answer, 
         Ok(roster) => Message::new().with("success", "yes").with("roster", roster.to_string()),
         Err(why) => failed(why.to_string()),
     }))
+}
+
+fn alarms(request: &Request, control: &dyn Control) -> Result<Answer, Refusal> {
+    let mut fields = fields(request)?;
+    let above = fields.parsed("above", value::number)?.unwrap_or(0);
+    fields.finish()?;
+    Ok(Answer::Now(control.alarms(above).to_message()))
 }
 
 fn shut(request: &Request, control: &dyn Control) -> Result<Answer, Refusal> {

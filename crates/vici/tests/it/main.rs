@@ -1,5 +1,6 @@
 //! The crate as its users see it: octets, sessions, configuration, and the real `swanctl`.
 
+mod alarms;
 mod children;
 mod client;
 mod cluster;

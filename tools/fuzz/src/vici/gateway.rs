@@ -7,6 +7,7 @@ use testudo_ike::endpoint::{Exchanges, IkeSaStatus, LeaseStatus, PoolStatus};
 use testudo_ike::output::{ChildSaId, IkeSaId, Time};
 use testudo_ipsec::selector::AddrRange;
 use testudo_vici::CommandError;
+use testudo_vici::alarms::AlarmPage;
 use testudo_vici::children::ChildReport;
 use testudo_vici::cluster::ClusterReport;
 use testudo_vici::control::{
@@ -202,6 +203,10 @@ impl Control for Gateway {
 
     fn change_nodes(&mut self, _: &ChangeNodes) -> Result<u64, CommandError> {
         Err(CommandError::new("it stands alone"))
+    }
+
+    fn alarms(&self, _: u64) -> AlarmPage {
+        AlarmPage::default()
     }
 
     fn shut(&self, _: Option<AddrRange>) -> ShutPage {

@@ -14,6 +14,7 @@ use testudo_ike::output::{ChildSaId, CommitId, IkeSaId, Time};
 use testudo_ipsec::sa::Mode;
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
 use testudo_vici::CommandError;
+use testudo_vici::alarms::AlarmPage;
 use testudo_vici::children::ChildReport;
 use testudo_vici::cluster::ClusterReport;
 use testudo_vici::control::{
@@ -318,6 +319,7 @@ impl Control for Gateway {
                 packets: 50,
                 drops: named("replay", 3),
             }],
+            alarms: vec![("replay-burst".to_owned(), 2)],
             inherited: vec!["10.9.0.0/16".to_owned()],
         }
     }
@@ -340,6 +342,10 @@ impl Control for Gateway {
         }
         self.changes.push(request.clone());
         Ok(12)
+    }
+
+    fn alarms(&self, above: u64) -> AlarmPage {
+        AlarmPage { last: above + 1, ..AlarmPage::default() }
     }
 
     fn shut(&self, behind: Option<AddrRange>) -> ShutPage {
