@@ -7,6 +7,7 @@
     deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
 )]
 
+mod alarms;
 mod check;
 mod cluster;
 mod configured;
@@ -59,6 +60,8 @@ enum Command {
     /// Has a node of the cluster give its shards to the others, so that it can be stopped without a
     /// lost packet.
     Drain(drain::DrainArgs),
+    /// Lists the alarms: what looks like an attack or a fault in what the gateway refuses.
+    Alarms(alarms::AlarmsArgs),
     /// Lists the prefixes whose clear traffic is dropped although no loaded connection protects
     /// them.
     Shut(daemon::DaemonArgs),
@@ -80,6 +83,7 @@ fn main() -> ExitCode {
         Command::Status(args) => status::run(&args),
         Command::Cluster(args) => cluster::run(&args),
         Command::Drain(args) => drain::run(&args),
+        Command::Alarms(args) => alarms::run(&args),
         Command::Shut(args) => shut::run(&args),
         Command::Release(args) => release::run(&args),
         Command::Configured(args) => configured::run(&args),

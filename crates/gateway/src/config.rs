@@ -2,6 +2,7 @@
 //!
 //! A file is taken whole or refused whole, before anything changes.
 
+mod alarms;
 mod cluster;
 mod spread;
 
@@ -16,6 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use testudo_alarms::Rules;
 use testudo_base::lane::Spread;
 use testudo_fastpath::frame::FrameMemory;
 use testudo_fastpath::worker::Sharing;
@@ -46,6 +48,8 @@ pub(crate) struct Config {
     pub(crate) cluster: Option<ClusterSettings>,
     /// Connections that are spread over its nodes.
     pub(crate) spread: BTreeMap<String, Spread>,
+    /// What the watch judges by; `None`: there is none.
+    pub(crate) alarms: Option<Rules>,
 }
 
 /// `[[port]]`
@@ -170,6 +174,7 @@ impl Config {
             tun: parse_tun(&root, &instance)?,
             ike: parse_ike(&root)?,
             spread: spread::parse(&root, cluster.as_ref())?,
+            alarms: alarms::parse(&root)?,
             cluster,
             ports,
             instance,
@@ -184,8 +189,20 @@ impl Config {
     /// The sections and keys, `[ike]` excepted, in which another configuration differs. A running
     /// gateway cannot follow these.
     pub(crate) fn fixed_differences(&self, other: &Self) -> Vec<&'static str> {
-        let Self { file: _, instance, legacy, vici_socket, log, ports, worker, tun, ike: _, cluster, spread } =
-            self;
+        let Self {
+            file: _,
+            instance,
+            legacy,
+            vici_socket,
+            log,
+            ports,
+            worker,
+            tun,
+            ike: _,
+            cluster,
+            spread,
+            alarms,
+        } = self;
         // A port that has only moved to another line of the file does not differ.
         let placeless = |port: &PortConfig| PortConfig { place: String::new(), ..port.clone() };
         let differs = [
@@ -198,6 +215,7 @@ impl Config {
             ("[tun]", *tun != other.tun),
             ("[cluster]", *cluster != other.cluster),
             ("[[spread]]", *spread != other.spread),
+            ("[alarms]", *alarms != other.alarms),
         ];
         differs.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
     }

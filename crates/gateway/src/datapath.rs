@@ -25,6 +25,7 @@ mod shut;
 mod sources;
 mod spread;
 mod start;
+mod watch;
 mod workers;
 
 use crate::error::{Error, Result};

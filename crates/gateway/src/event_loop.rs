@@ -201,7 +201,8 @@ impl Loop {
         }
         let policy = if config.legacy { Policy::Legacy } else { Policy::Modern };
         let (updown, resolver) = (Updown::new(Arc::clone(&waker)), Resolver::new(waker));
-        let parts = Parts { endpoint: ike, node, crypto, updown, resolver, data, sockets, policy };
+        let rules = config.alarms.clone();
+        let parts = Parts { endpoint: ike, node, crypto, updown, resolver, data, sockets, policy, rules };
         let mut gateway = Gateway::new(parts);
         gateway.ending.called = called;
         Ok(Self {
@@ -311,6 +312,7 @@ impl Loop {
         }
         self.gateway.tell_routers();
         self.gateway.look_at_traffic();
+        self.gateway.look_for_attacks();
         if self.next_housekeeping <= Instant::now() {
             self.next_housekeeping = Instant::now() + HOUSEKEEPING_INTERVAL;
             self.gateway.data.housekeeping()?;
@@ -339,7 +341,7 @@ impl Loop {
         let now = self.gateway.now;
         let due = [self.gateway.endpoint.next_timeout(), self.server.next_deadline()].into_iter().flatten();
         let protocol = due.map(|at| at.since(now)).min();
-        let clock = [Some(self.next_housekeeping), farewell];
+        let clock = [Some(self.next_housekeeping), self.gateway.next_look_for_attacks(), farewell];
         let instants = clock.into_iter().flatten().map(|at| at.saturating_duration_since(Instant::now()));
         protocol.into_iter().chain(instants).min().unwrap_or(HOUSEKEEPING_INTERVAL)
     }

@@ -6,6 +6,7 @@
 //! SA is with the worker, and the SPD changed, before the message leaves that lets the peer use
 //! them.
 
+mod alarms;
 mod cluster;
 mod ending;
 mod names;
@@ -17,6 +18,7 @@ mod traffic;
 
 pub(crate) use notes::Note;
 
+use crate::alarms::{Alarms, Claims, Programs};
 use crate::backoff::apply_with_backoff;
 use crate::clock::{cluster_time, on_boottime};
 use crate::cluster::rollback::Rollback;
@@ -37,6 +39,7 @@ use ending::Ending;
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant, SystemTime};
+use testudo_alarms::Rules;
 use testudo_base::lane::Spread;
 use testudo_cluster::member::{MemberOutput, ShardPackets};
 use testudo_ike::endpoint::{IkeSaStatus, Target};
@@ -84,8 +87,8 @@ pub(crate) struct Gateway {
     /// While `watched`: every IKE SA as last seen, so that an SA that goes down can still be
     /// described.
     ikes: BTreeMap<IkeSaId, IkeSaStatus>,
-    /// Packets received and sent up to the last look, by Child SA.
-    seen: BTreeMap<ChildSaId, (u64, u64)>,
+    /// Packets received, sent and late up to the last look, by Child SA.
+    seen: BTreeMap<ChildSaId, (u64, u64, u64)>,
     /// Packets by shard: those carried, up to the last look.
     shard_packets: ShardPackets,
     /// While a look at all Child SAs is under way: the last one that was looked at.
@@ -93,6 +96,11 @@ pub(crate) struct Gateway {
     /// How busy this node is.
     load: Load,
     virtual_ips: VirtualIps,
+    alarms: Alarms,
+    /// Where neighbours were.
+    claims: Claims,
+    /// The programs that alarms have started.
+    programs: Programs,
     /// When all connections are next checked for what they lack.
     next_look: Instant,
     pub(crate) updown: Updown,
@@ -115,6 +123,8 @@ pub(crate) struct Parts {
     pub(crate) sockets: IkeSockets,
     /// Which algorithms connections may name.
     pub(crate) policy: Policy,
+    /// What the watch judges by; `None`: there is none.
+    pub(crate) rules: Option<Rules>,
 }
 
 /// How often an operator is reminded of what connections lack.
@@ -137,7 +147,7 @@ enum Departure {
 impl Gateway {
     /// A gateway without connections.
     pub(crate) fn new(parts: Parts) -> Self {
-        let Parts { endpoint, node, crypto, updown, resolver, data, sockets, policy } = parts;
+        let Parts { endpoint, node, crypto, updown, resolver, data, sockets, policy, rules } = parts;
         let policies = match &endpoint {
             Ike::Member(member) => Policies::of_node(member.hash_key()),
             Ike::Alone(_) => Policies::default(),
@@ -169,6 +179,9 @@ impl Gateway {
             looked_at: None,
             load: Load::new(),
             virtual_ips: VirtualIps::default(),
+            alarms: Alarms::new(rules),
+            claims: Claims::default(),
+            programs: Programs::default(),
             next_look: Instant::now() + REMINDER_INTERVAL,
             updown,
             resolver,
@@ -332,6 +345,7 @@ impl Gateway {
             // This opens nothing, and housekeeping tries again.
             self.log(None, None, LogLevel::Error, format!("cannot follow the routes: {error}"));
         }
+        self.look_at_neighbours();
         self.endpoint.set_local_addresses(self.data.local_addresses());
         self.endpoint.set_reserved_addresses(reserved(self.data.fib()));
         let line_rate = self.data.line_rate();

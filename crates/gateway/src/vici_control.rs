@@ -20,6 +20,7 @@ use testudo_ike::endpoint::{
 use testudo_ike::output::{ChildSaId, IkeSaId, LogLevel, Time};
 use testudo_ipsec::selector::AddrRange;
 use testudo_vici::CommandError;
+use testudo_vici::alarms::AlarmPage;
 use testudo_vici::children::ChildReport;
 use testudo_vici::cluster::ClusterReport;
 use testudo_vici::control::{
@@ -384,6 +385,7 @@ impl Control for Gateway {
 
     fn counters(&self) -> Counters {
         let mut counters = self.data.counters();
+        counters.alarms = self.raised_alarms();
         let stats = self.endpoint.stats();
         let mut named = |name: &str, value: u64| counters.ike.push((name.to_owned(), value));
         named("received", stats.received);
@@ -439,6 +441,10 @@ impl Control for Gateway {
 
     fn release(&mut self, request: &Release) -> Result<Released, CommandError> {
         Ok(self.release_prefix(request)?)
+    }
+
+    fn alarms(&self, above: u64) -> AlarmPage {
+        self.alarm_page(above)
     }
 
     fn exchanges(&self) -> &Exchanges {

@@ -58,6 +58,7 @@ pub(crate) fn pass_on(gateway: &mut Gateway, server: &mut Server, limit: usize) 
                 };
                 gateway.log(None, None, level, line);
             }
+            Note::Alarm(state, alarm) => server.alarm(state, &alarm),
             Note::Ike(up, sa) => server.ike_updown(up, &sa, gateway.now),
             Note::IkeRekeyed(both) => server.ike_rekey(&both.0, &both.1, gateway.now),
             Note::ChildRekeyed(of) => {

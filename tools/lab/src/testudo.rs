@@ -110,6 +110,11 @@ impl Testudo {
         self.shown_with("drain", arguments)
     }
 
+    /// The output of `testudo alarms --json`.
+    pub fn alarms(&self) -> Result<serde_json::Value> {
+        self.shown("alarms")
+    }
+
     /// The output of `testudo shut --json`.
     pub fn shut(&self) -> Result<serde_json::Value> {
         self.shown("shut")

@@ -108,6 +108,7 @@ fn counters() -> Counters {
             packets: 1_000_000,
             drops: named(&[]),
         }],
+        alarms: vec![("replay-burst".to_owned(), 2)],
         inherited: vec!["10.9.0.0/16".to_owned()],
     }
 }

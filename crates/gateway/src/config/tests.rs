@@ -1,6 +1,7 @@
 //! Every way to get `testudo.toml` wrong is answered with file, line, key, found and expected.
 
 use super::*;
+use testudo_alarms::{Kind, Severity};
 use testudo_cluster::group::{Ingress, NoQuorum, QuorumRule};
 
 fn parse(text: &str) -> Result<Config, String> {
@@ -49,6 +50,32 @@ fn a_full_file_is_read() {
     assert_eq!(config.ike.worker_sas_per_child, 16);
     assert_eq!((config.ike.half_open_per_source, config.ike.half_open_per_network), (5, 6));
     assert_eq!(config.ike.rekeyed_linger, Duration::from_millis(700));
+}
+
+#[test]
+fn the_watch_has_rules_for_each_kind() {
+    let rules = |text: &str| parse(&format!("{PORTS}[alarms]\n{text}\n")).map(|config| config.alarms);
+    assert_eq!(parse(PORTS).unwrap().alarms, Some(Rules::default()));
+    assert_eq!(rules("enabled = false").unwrap(), None);
+    let changed = rules(
+        "run = \"/bin/true\"\n[alarms.replay-burst]\nseverity = \"off\"\n\
+         [alarms.reordering]\nseverity = \"critical\"\nthreshold = 7\nrun = \"/bin/false\"",
+    );
+    let changed = changed.unwrap().unwrap();
+    assert_eq!(changed.of(Kind::ReplayBurst).severity, None);
+    let reordering = changed.of(Kind::Reordering);
+    assert_eq!((reordering.severity, reordering.threshold), (Some(Severity::Critical), 7));
+    assert_eq!(reordering.run.as_deref(), Some(Path::new("/bin/false")));
+    assert_eq!(changed.of(Kind::ClearText).run.as_deref(), Some(Path::new("/bin/true")));
+    for (text, expected) in [
+        ("[alarms.replays]\n", "t.toml:4: alarms.replays"),
+        ("[alarms.spi-scan]\nseverity = \"high\"", "t.toml:5: alarms.spi-scan.severity: found \"high\""),
+        ("[alarms.spi-scan]\nthreshold = 0", "t.toml:5: alarms.spi-scan.threshold: found 0"),
+        ("run = \"page\"", "t.toml:4: alarms.run: found \"page\", expected the absolute path of a program"),
+    ] {
+        let refused = rules(text).unwrap_err();
+        assert!(refused.starts_with(expected), "{refused}");
+    }
 }
 
 #[test]

@@ -61,6 +61,7 @@ impl DataPath {
             totals: self.totals(),
             drops: drops.into_iter().collect(),
             ike: Named::new(),
+            alarms: Named::new(),
             workers,
             ports,
             inherited: self.guard.inherited().map(ToString::to_string).collect(),

@@ -1,5 +1,6 @@
 //! Child SAs, as workers and the control thread share them.
 
+use crate::alarms::SaView;
 use crate::error::Result;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -11,6 +12,7 @@ use testudo_base::spi::{Shard, Spi};
 use testudo_crypto::Library;
 use testudo_ike::output::{ChildSaId, Path};
 use testudo_ipsec::dataplane::Command;
+use testudo_ipsec::drops::DropReason;
 use testudo_ipsec::number::{SequenceBlock, Stripe, Stripes, WorkerId};
 use testudo_ipsec::pmtu::TooBig;
 use testudo_ipsec::sa::{ChildSaParams, InboundSa, OutboundSa, SaTotals};
@@ -385,6 +387,19 @@ impl Sas {
         Some((sa.inbound.counters().totals(), sa.outbound.counters().totals()))
     }
 
+    /// An inbound SA, and how many packets it has dropped for that reason.
+    pub(super) fn view(&self, spi: Spi, reason: DropReason) -> Option<SaView> {
+        let child = *self.by_spi.get(&spi)?;
+        let Installed { inbound, outbound } = self.installed.get(&child)?;
+        Some(SaView {
+            child,
+            remote: outbound.remote(),
+            dropped: inbound.counters().dropped(reason),
+            received: inbound.counters().totals().packets,
+            high_water_mark: inbound.window().high_water_mark(),
+        })
+    }
+
     /// Packets received and sent, of at most `limit` Child SAs behind this one.
     pub(super) fn packets_of_some(&self, behind: Option<ChildSaId>, most: usize) -> Vec<SaPackets> {
         let from = behind.map_or(Bound::Unbounded, Bound::Excluded);
@@ -393,6 +408,7 @@ impl Sas {
             shard: sa.inbound.spi().shard(),
             received: sa.inbound.counters().totals().packets,
             sent: sa.outbound.counters().totals().packets,
+            late: sa.inbound.window().late().into(),
         };
         self.installed.range((from, Bound::Unbounded)).take(most).map(packets).collect()
     }
@@ -404,6 +420,8 @@ pub(crate) struct SaPackets {
     pub(crate) shard: Shard,
     pub(crate) received: u64,
     pub(crate) sent: u64,
+    /// Of those received, and of replays, the ones that came behind later packets.
+    pub(crate) late: u64,
 }
 
 fn hash(addr: IpAddr) -> u64 {

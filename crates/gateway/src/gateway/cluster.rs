@@ -144,6 +144,7 @@ impl Gateway {
     pub(crate) fn router_told(&mut self, told: &TooBig) -> bool {
         let is_believed = self.too_big(told);
         if !is_believed {
+            self.alarms.disbelieved_router(told.remote, told.mtu);
             self.in_cluster(|member, _| member.relay_too_big(told));
             self.perform_all();
         }
@@ -156,6 +157,7 @@ impl Gateway {
             return false;
         }
         let TooBig { remote, mtu, .. } = *told;
+        self.alarms.path_mtu(remote, mtu);
         if self.data.learn_path_mtu(boottime(), remote, mtu) {
             self.log(
                 None,

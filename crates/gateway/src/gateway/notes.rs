@@ -6,6 +6,7 @@ use testudo_cluster::node::NodeId;
 use testudo_ike::endpoint::{ChildSaStatus, IkeSaStatus};
 use testudo_ike::output::{ChildSaId, Event, IkeSaId, LogLevel, Reason};
 use testudo_vici::CommandError;
+use testudo_vici::alarms::AlarmReport;
 use testudo_vici::control::JobId;
 use zeroize::Zeroizing;
 
@@ -31,6 +32,8 @@ pub(crate) enum Note {
     Child(bool, Box<IkeSaStatus>, Box<ChildSaStatus>),
     /// An IKE SA has taken the place of another.
     IkeRekeyed(Box<(IkeSaStatus, IkeSaStatus)>),
+    /// An alarm was raised, lasts or is over: the state's name.
+    Alarm(&'static str, Box<AlarmReport>),
     /// A Child SA of an IKE SA has taken the place of another.
     ChildRekeyed(Box<(IkeSaStatus, ChildSaStatus, ChildSaStatus)>),
 }
@@ -80,6 +83,7 @@ impl Gateway {
                 let complete = self.jobs.child_gone(child);
                 self.notes.extend(complete.into_iter().map(|(job, gone)| Note::Terminated(job, gone)));
             }
+            Event::OtherVoucher { identity, line, .. } => self.alarms.other_voucher(identity, line),
             Event::ChildRekeyed(ike, old, new) => {
                 if let Some(status) = self.look(ike) {
                     let child = |id| status.children.iter().find(|child| child.id == id).cloned();

@@ -99,9 +99,9 @@ impl Gateway {
     pub(crate) fn look_at_traffic(&mut self) {
         let Some(behind) = self.looked_at else { return };
         let some = self.data.packets_of_some(behind, MAX_SAS_PER_LOOK);
-        for &SaPackets { child, shard, received, sent } in &some {
+        for &SaPackets { child, shard, received, sent, late } in &some {
             // A new Child SA has carried nothing.
-            let now = (received, sent);
+            let now = (received, sent, late);
             let before = self.seen.get(&child).copied().unwrap_or_default();
             if before == now {
                 continue;
@@ -110,6 +110,7 @@ impl Gateway {
             if let Some(carried) = self.shard_packets.carried.get_mut(usize::from(shard.0)) {
                 *carried += received.saturating_sub(before.0) + sent.saturating_sub(before.1);
             }
+            self.alarms.reordered(child, received.saturating_sub(before.0), late.saturating_sub(before.2));
             if before.0 < now.0 {
                 self.endpoint.traffic_seen(self.now, child);
             }

@@ -12,6 +12,7 @@ use testudo_ike::endpoint::{Exchanges, IkeSaStatus, LeaseStatus, PoolStatus};
 use testudo_ike::output::{ChildSaId, IkeSaId};
 use testudo_ipsec::selector::AddrRange;
 use testudo_vici::CommandError;
+use testudo_vici::alarms::AlarmPage;
 use testudo_vici::children::ChildReport;
 use testudo_vici::cluster::ClusterReport;
 use testudo_vici::codec::{Deframer, Packet};
@@ -223,6 +224,10 @@ impl Control for Crowd {
 
     fn credentials_mut(&mut self) -> &mut Credentials {
         &mut self.credentials
+    }
+
+    fn alarms(&self, _: u64) -> AlarmPage {
+        unreachable!("nobody asks for this")
     }
 
     fn shut(&self, _: Option<AddrRange>) -> ShutPage {

@@ -4,6 +4,7 @@
 
 mod attacks;
 mod frames;
+mod watched;
 
 use crate::common::{Arrivals, Pair, SOON, Scenario};
 use attacks::{Attack, IKE, Knowledge};

@@ -25,7 +25,7 @@ pub(super) struct Knowledge {
     pub(super) captured: Vec<Vec<u8>>,
 }
 
-type Maker = fn(&mut Random, Road, &Knowledge) -> Attack;
+pub(super) type Maker = fn(&mut Random, Road, &Knowledge) -> Attack;
 
 /// Everything that can be had in both families.
 const KINDS: [Maker; 25] = [
@@ -92,7 +92,7 @@ fn strange_spi(random: &mut Random, known: &Knowledge) -> u32 {
     if spi == known.spi { spi ^ 0x200 } else { spi }
 }
 
-fn unknown_spi(random: &mut Random, road: Road, known: &Knowledge) -> Attack {
+pub(super) fn unknown_spi(random: &mut Random, road: Road, known: &Knowledge) -> Attack {
     let packet = esp(strange_spi(random, known), random.next() as u32, &ciphertext(random));
     attack(road.packet(ESP, &packet), "unknown_spi")
 }
@@ -113,7 +113,7 @@ fn too_short(random: &mut Random, road: Road, known: &Knowledge) -> Attack {
     attack(road.packet(ESP, &esp(known.spi, known.fresh, &random.octets(len))), "esp_too_short")
 }
 
-fn forged(random: &mut Random, road: Road, known: &Knowledge) -> Attack {
+pub(super) fn forged(random: &mut Random, road: Road, known: &Knowledge) -> Attack {
     let sequence = known.fresh + random.range(0, 1 << 30) as u32;
     attack(road.packet(ESP, &esp(known.spi, sequence, &ciphertext(random))), "auth_failed")
 }
@@ -131,7 +131,7 @@ fn any_captured(random: &mut Random, known: &Knowledge) -> Vec<u8> {
     known.captured[random.range(0, known.captured.len())].clone()
 }
 
-fn replayed(random: &mut Random, _: Road, known: &Knowledge) -> Attack {
+pub(super) fn replayed(random: &mut Random, _: Road, known: &Knowledge) -> Attack {
     attack(any_captured(random, known), "replayed")
 }
 
@@ -227,7 +227,7 @@ fn longer_than_its_frame(random: &mut Random, road: Road, known: &Knowledge) -> 
 }
 
 /// In clear, as if from behind the peer: to the client, or to us (RFC 4301 §5.2).
-fn clear_from_inside(random: &mut Random, road: Road, _: &Knowledge) -> Attack {
+pub(super) fn clear_from_inside(random: &mut Random, road: Road, _: &Knowledge) -> Attack {
     let inside = octets(Side::Two.host(road.family));
     let to = [Side::One.host(road.family), Side::One.inner(road.family), Side::One.outer(road.family)];
     let to = octets(to[random.range(0, to.len())]);
@@ -326,6 +326,16 @@ fn ike_headers(random: &mut Random, road: Road, _: &Knowledge) -> Attack {
     if random.range(0, 4) == 0 {
         message.truncate(random.range(0, message.len()));
     }
+    attack(to_ike(random, road, &message), IKE)
+}
+
+/// A request of the peer, well-formed and sealed with a guessed key.
+pub(super) fn guessed(random: &mut Random, road: Road, known: &Knowledge) -> Attack {
+    const ENCRYPTED: u8 = 46;
+    const INFORMATIONAL: u8 = 37;
+    let body = [&[0, 0, 0, 64][..], &random.octets(60)].concat();
+    let id = random.range(0, 4) as u32;
+    let message = ike(known.ike_spis, ENCRYPTED, 0x20, INFORMATIONAL, 0x08, id, &body);
     attack(to_ike(random, road, &message), IKE)
 }
 

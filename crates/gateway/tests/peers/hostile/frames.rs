@@ -155,7 +155,7 @@ fn ipv6(from: &[u8], to: &[u8], next: u8, payload: usize) -> Vec<u8> {
 }
 
 /// RFC 1071.
-fn checksum(octets: &[u8]) -> u16 {
+pub(super) fn checksum(octets: &[u8]) -> u16 {
     let words = octets.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0)));
     let mut sum: u32 = words.sum();
     while sum > 0xffff {

@@ -1,0 +1,127 @@
+//! Programs that are run for alarms.
+
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use testudo_vici::alarms::AlarmReport;
+use testudo_vici::trust;
+
+/// How long a program may run.
+const PROGRAM_TIMEOUT: Duration = Duration::from_secs(30);
+/// Programs at the same time. An attacker must not be able to start very many.
+const MAX_PROGRAMS: usize = 4;
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// The programs that run now.
+#[derive(Default)]
+pub(crate) struct Programs(Vec<(Child, Instant)>);
+
+impl Programs {
+    /// Starts a program; it is told of the alarm by its environment. Returns what keeps it from
+    /// running.
+    pub(crate) fn start(&mut self, program: &Path, state: &str, alarm: &AlarmReport) -> Option<String> {
+        self.reap();
+        if self.0.len() >= MAX_PROGRAMS {
+            return Some(format!("{MAX_PROGRAMS} programs are still running"));
+        }
+        // The file was root's when the configuration was read, and may not be now.
+        let target = match trust::check(program) {
+            Ok(target) => target,
+            Err(why) => return Some(why.to_string()),
+        };
+        let sources: Vec<&str> = alarm.sources.iter().map(|(address, _)| address.as_str()).collect();
+        let started = Command::new(target)
+            .arg0(program)
+            .env_clear()
+            .env("PATH", PATH)
+            .env("TESTUDO_ALARM", alarm.number.to_string())
+            .env("TESTUDO_ALARM_STATE", state)
+            .env("TESTUDO_ALARM_KIND", &alarm.kind)
+            .env("TESTUDO_ALARM_SEVERITY", &alarm.severity)
+            .env("TESTUDO_ALARM_SUBJECT", &alarm.subject)
+            .env("TESTUDO_ALARM_COUNT", alarm.count.to_string())
+            .env("TESTUDO_ALARM_SOURCES", sources.join(" "))
+            .env("TESTUDO_ALARM_EVIDENCE", &alarm.evidence)
+            .current_dir("/")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        match started {
+            Ok(child) => self.0.push((child, Instant::now())),
+            Err(error) => return Some(error.to_string()),
+        }
+        None
+    }
+
+    /// Looks for programs that have ended, and ends those that run for too long.
+    pub(crate) fn reap(&mut self) {
+        self.0.retain_mut(|(child, since)| {
+            if !matches!(child.try_wait(), Ok(None)) {
+                return false;
+            }
+            if since.elapsed() > PROGRAM_TIMEOUT && child.kill().is_err() {
+                return false;
+            }
+            true
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_program_hears_of_the_alarm_and_few_run_at_once() {
+        // Like the daemon's: owned by root, and only root may write there.
+        let dir = tempfile::tempdir_in("/usr/local").unwrap();
+        let (program, said) = (dir.path().join("page"), dir.path().join("said"));
+        let script = format!("#!/bin/sh\nenv | sort > {}\nsleep 20\n", said.display());
+        fs::write(&program, script).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        let alarm = AlarmReport {
+            number: 3,
+            kind: "clear-text".into(),
+            sources: vec![("192.0.2.1".into(), 1), ("192.0.2.2".into(), 1)],
+            evidence: "$(reboot)".into(),
+            ..AlarmReport::default()
+        };
+        let mut programs = Programs::default();
+        for _ in 0..MAX_PROGRAMS {
+            assert_eq!(programs.start(&program, "raised", &alarm), None);
+        }
+        let why = programs.start(&program, "raised", &alarm).unwrap();
+        assert!(why.contains("still running"), "{why}");
+        let until = Instant::now() + Duration::from_secs(60);
+        while fs::read_to_string(&said).unwrap_or_default().lines().count() < 10 {
+            assert!(Instant::now() < until, "the program has said nothing");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let said = fs::read_to_string(&said).unwrap();
+        for line in ["TESTUDO_ALARM=3", "TESTUDO_ALARM_KIND=clear-text", "TESTUDO_ALARM_EVIDENCE=$(reboot)"] {
+            assert!(said.lines().any(|found| found == line), "{line}: {said}");
+        }
+        assert!(said.contains("TESTUDO_ALARM_SOURCES=192.0.2.1 192.0.2.2\n"), "{said}");
+        // As if they had run for too long.
+        programs.0.iter_mut().for_each(|(_, since)| *since -= 2 * PROGRAM_TIMEOUT);
+        while !programs.0.is_empty() {
+            assert!(Instant::now() < until, "they are not ended");
+            programs.reap();
+        }
+    }
+
+    #[test]
+    fn a_program_that_others_can_change_is_not_run() {
+        let dir = tempfile::tempdir().unwrap();
+        let program = dir.path().join("page");
+        fs::write(&program, "#!/bin/sh\n").unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o777)).unwrap();
+        let mut programs = Programs::default();
+        assert!(programs.start(&program, "raised", &AlarmReport::default()).is_some());
+        assert!(programs.start(Path::new("/nonexistent"), "raised", &AlarmReport::default()).is_some());
+    }
+}

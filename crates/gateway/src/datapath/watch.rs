@@ -1,0 +1,45 @@
+//! The data plane, as the watch sees it.
+
+use super::DataPath;
+use crate::alarms::{PacketSource, SaView};
+use testudo_base::spi::Spi;
+use testudo_fastpath::filter::Reason;
+use testudo_fastpath::worker::WorkerDrop;
+use testudo_ipsec::dataplane::Sample;
+use testudo_ipsec::drops::DropReason;
+
+impl PacketSource for DataPath {
+    fn suspicious(&self) -> Vec<(DropReason, u64)> {
+        let mut sums: Vec<(DropReason, u64)> = Vec::new();
+        for (reason, count) in self.workers.iter().flat_map(|worker| worker.pipeline.suspicious()) {
+            match sums.iter_mut().find(|(of, _)| *of == reason) {
+                Some((_, sum)) => *sum += count,
+                None => sums.push((reason, count)),
+            }
+        }
+        sums
+    }
+
+    fn take_samples(&self, reason: DropReason) -> Vec<Sample> {
+        self.workers.iter().flat_map(|worker| worker.pipeline.take_samples(reason)).collect()
+    }
+
+    fn sa(&self, spi: Spi, reason: DropReason) -> Option<SaView> {
+        self.sas.view(spi, reason)
+    }
+
+    fn clear_dropped(&self) -> Vec<(String, u64)> {
+        let of_port = |port| {
+            let counters = self.guard.counters(port).ok()?;
+            counters.iter().find(|(reason, _)| *reason == Reason::DropClearInbound).map(|(_, count)| count)
+        };
+        let ports = self.guard.ports().iter();
+        ports.filter_map(|port| Some((port.name.clone(), of_port(port)?))).collect()
+    }
+
+    fn overlaps(&self) -> u64 {
+        let dropped =
+            |worker: &super::workers::Running| worker.handle.counters().dropped(WorkerDrop::FragmentOverlap);
+        self.workers.iter().map(dropped).sum()
+    }
+}

@@ -1,0 +1,92 @@
+//! What the watch sees of the gateway, and what becomes of its alarms.
+
+use super::{Gateway, Note};
+use crate::alarms::Counts;
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::time::Instant;
+use testudo_alarms::{Alarm, News, Severity};
+use testudo_fastpath::fib::Route;
+use testudo_ike::output::LogLevel;
+use testudo_vici::alarms::AlarmPage;
+use testudo_vici::counters::Named;
+
+impl Gateway {
+    /// Looks at the counters, if it is time to, and passes on what the watch has to say.
+    pub(crate) fn look_for_attacks(&mut self) {
+        self.alarms.look(&Counts { packets: &self.data, ike: self.endpoint.stats() });
+        self.programs.reap();
+        while let Some(news) = self.alarms.next_news() {
+            self.tell_of_alarm(news);
+        }
+    }
+
+    /// When the counters are to be looked at next.
+    pub(crate) fn next_look_for_attacks(&self) -> Option<Instant> {
+        self.alarms.next_look()
+    }
+
+    /// The kernel's table of neighbours may have changed.
+    pub(super) fn look_at_neighbours(&mut self) {
+        let moved = self.claims.follow(self.data.fib());
+        if moved.is_empty() {
+            return;
+        }
+        // Other hosts come and go. These are the next hops of packets to peers.
+        let ids = self.endpoint.sa_ids().into_iter();
+        let peers = ids.filter_map(|id| self.endpoint.sa(id)).map(|sa| sa.remote.ip());
+        let fib = self.data.fib();
+        let next_hop = |peer| match fib.lookup(peer) {
+            Route::Forward(hop) => Some(hop.neighbour(peer)),
+            _ => None,
+        };
+        let next_hops: BTreeSet<IpAddr> = peers.filter_map(next_hop).collect();
+        for neighbour in moved.iter().filter(|moved| next_hops.contains(&moved.address)) {
+            self.alarms.see(neighbour.sighting());
+        }
+        self.look_for_attacks();
+    }
+
+    fn tell_of_alarm(&mut self, news: News) {
+        let (state, alarm, line) = match &news {
+            News::Raised(alarm) => ("raised", alarm, alarm.to_string()),
+            News::Lasts(alarm) => ("lasts", alarm, format!("{alarm}; it lasts")),
+            News::Ended(alarm) => {
+                ("ended", alarm, format!("{}, and then none for ten seconds", brief(alarm)))
+            }
+        };
+        let level = match (&news, alarm.severity) {
+            (News::Ended(_), _) | (_, Severity::Notice) => LogLevel::Notice,
+            (_, Severity::Warning) => LogLevel::Warning,
+            (_, Severity::Critical) => LogLevel::Error,
+        };
+        let report = Box::new(self.alarms.report(alarm));
+        self.log(None, None, level, line);
+        let program = self.alarms.program_for(alarm.kind).filter(|_| state != "lasts");
+        if let Some(program) = program
+            && let Some(why) = self.programs.start(&program, state, &report)
+        {
+            let line = format!("cannot run {} for alarm {}: {why}", program.display(), alarm.number);
+            self.log(None, None, LogLevel::Warning, line);
+        }
+        self.notes.push_back(Note::Alarm(state, report));
+    }
+
+    /// How many alarms each kind has raised.
+    pub(crate) fn raised_alarms(&self) -> Named {
+        self.alarms.raised()
+    }
+
+    /// A page of the alarms.
+    pub(crate) fn alarm_page(&self, above: u64) -> AlarmPage {
+        self.alarms.page(above)
+    }
+}
+
+fn brief(alarm: &Alarm) -> String {
+    let Alarm { number, kind, count, subject, peak, .. } = alarm;
+    format!(
+        "alarm {number} ({kind}) is over: {count} {} at {subject}, at most {peak} in a second",
+        kind.what()
+    )
+}

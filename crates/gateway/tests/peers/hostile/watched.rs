@@ -1,0 +1,189 @@
+//! The watch: an attacker on the path is noticed, whatever is tried, and told apart from ordinary
+//! traffic.
+
+use super::attacks::{self, Knowledge, Maker};
+use super::frames::{ESP, Random, Road, esp, octets};
+use super::{fire, read_pcap, spy};
+use crate::common::{Pair, SOON, Scenario};
+use std::collections::BTreeSet;
+use std::thread::sleep;
+use std::time::Duration;
+use testudo_lab::gateway::Kind;
+use testudo_lab::inject::Injector;
+use testudo_lab::topology::{Family, OUTER, Side, WIRE_PORTS};
+use testudo_lab::wait_until;
+
+/// Frames of an attack. The highest threshold is 32 in a second.
+const FRAMES: usize = 64;
+const ICMP: u8 = 1;
+/// An SA without traffic for longer than this is silent for the watch.
+const SILENT: Duration = Duration::from_millis(2500);
+
+/// The alarms of a kind, as `testudo alarms --json` has them.
+fn alarms(pair: &Pair, kind: &str) -> Vec<serde_json::Value> {
+    let all = pair.one.alarms().unwrap();
+    assert_eq!(all["watching"], true, "{all}");
+    let of_kind = all["alarms"].as_array().unwrap().iter().filter(|alarm| alarm["kind"] == kind);
+    of_kind.cloned().collect()
+}
+
+fn await_alarm(pair: &Pair, kind: &str) -> serde_json::Value {
+    wait_until(&format!("an alarm of the kind {kind}"), SOON, || {
+        Ok(alarms(pair, kind).pop().ok_or_else(|| pair.one.alarms().unwrap().to_string()))
+    })
+    .unwrap()
+}
+
+struct Attacker<'a> {
+    pair: &'a Pair,
+    injector: Injector,
+    road: Road,
+    known: Knowledge,
+    random: Random,
+}
+
+impl Attacker<'_> {
+    fn shoot(&mut self, make: Maker) {
+        let frames: Vec<_> = (0..FRAMES).map(|_| make(&mut self.random, self.road, &self.known)).collect();
+        fire(&self.injector, &frames);
+    }
+
+    /// Its frames are noticed, as coming from the peer whose address it has forged.
+    fn is_noticed(&mut self, make: Maker, kind: &str) -> serde_json::Value {
+        self.shoot(make);
+        let alarm = await_alarm(self.pair, kind);
+        assert!(!alarm["evidence"].as_str().unwrap().is_empty(), "{alarm}");
+        alarm
+    }
+
+    fn send(&self, frame: &[u8]) {
+        self.injector.send(frame).unwrap();
+    }
+}
+
+/// Fragments of a datagram that says two things of the same octets.
+fn overlapping(attacker: &mut Attacker<'_>) {
+    let packet = esp(attacker.known.spi, attacker.known.fresh, &[0x55; 600]);
+    for id in 1..=8 {
+        attacker.send(&attacker.road.fragment(ESP, id, 0, true, &packet[..320]));
+        attacker.send(&attacker.road.fragment(ESP, id, 20, false, &packet[160..]));
+    }
+}
+
+/// "Fragmentation needed", about packets that were never sent.
+fn lie_about_the_path(attacker: &mut Attacker<'_>) {
+    let (us, peer) = (octets(Side::One.outer(Family::V4)), octets(Side::Two.outer(Family::V4)));
+    for number in 0..16 {
+        let quoted = attacker.road.between(&us, &peer, ESP, &esp(0x1234_5678, number, &[0; 700]));
+        let mut message = [&[3, 4, 0, 0, 0, 0, 2, 0][..], &quoted[super::frames::ETHERNET..]].concat();
+        let sum = super::frames::checksum(&message);
+        message[2..4].copy_from_slice(&sum.to_be_bytes());
+        attacker.send(&attacker.road.packet(ICMP, &message));
+    }
+}
+
+/// ARP replies that put the peer at the attacker's MAC address.
+fn steal_the_peers_address(attacker: &Attacker<'_>, to_mac: [u8; 6]) {
+    let thief = attacker.injector.address();
+    let (us, peer) = (octets(Side::One.outer(Family::V4)), octets(Side::Two.outer(Family::V4)));
+    let kinds = [0, 1, 8, 0, 6, 4, 0, 2];
+    let frame = [&to_mac[..], &thief, &[8, 6], &kinds, &thief, &peer, &to_mac, &us].concat();
+    wait_until("an alarm about the thief", SOON, || {
+        attacker.send(&frame);
+        let found = alarms(attacker.pair, "address-spoofing").pop();
+        Ok(found.map(drop).ok_or_else(|| attacker.pair.one.alarms().unwrap().to_string()))
+    })
+    .unwrap();
+}
+
+/// IKE_SA_INIT requests of one that exists, each with another SPI.
+fn begin_and_never_go_on(attacker: &Attacker<'_>, request: &[u8]) {
+    for n in 0..4 * FRAMES as u64 {
+        let ip = super::frames::ETHERNET;
+        // IKE begins with the initiator's SPI, behind IPv4 and UDP. A checksum of 0 is none.
+        let mut frame = request.to_vec();
+        frame[ip + 26..ip + 28].copy_from_slice(&[0, 0]);
+        frame[ip + 28..ip + 36].copy_from_slice(&(0x1111_0000_0000_0000 | n).to_be_bytes());
+        attacker.send(&frame);
+    }
+}
+
+/// The peer's IKE_SA_INIT request, as it crosses the untrusted network.
+fn watch_the_peer_begin(pair: &Pair) -> Vec<u8> {
+    let file = pair.t.wire.lab().dir().join("init.pcap");
+    let tap = pair.t.wire.cmd("tcpdump").args(["-i", WIRE_PORTS[1], "-Q", "in", "-U", "--immediate-mode"]);
+    let tap = tap.args(["-Z", "root", "-c", "1", "-w"]).arg(&file).arg("udp port 500");
+    let mut tap = pair.t.wire.start("init", tap).unwrap();
+    tap.wait_log("listening on", SOON).unwrap();
+    pair.up(Side::Two);
+    tap.wait(SOON).unwrap();
+    read_pcap(&std::fs::read(&file).unwrap()).remove(0)
+}
+
+#[test]
+fn every_attack_raises_its_alarm_and_ordinary_traffic_raises_none() {
+    let pair = &Scenario::new("watched", Kind::Testudo).start();
+    let request = watch_the_peer_begin(pair);
+    let known = spy(pair);
+    pair.ping_both_ways();
+    pair.tcp_both_ways(Family::V4);
+    assert_eq!(pair.one.alarms().unwrap()["alarms"], serde_json::json!([]));
+
+    let to_mac = pair.t.gw1.mac(OUTER).unwrap();
+    let injector = Injector::open(&pair.t.wire, WIRE_PORTS[0]).unwrap();
+    let road = Road { family: Family::V4, to_mac };
+    let mut attacker = Attacker { pair, injector, road, known, random: Random::new(7) };
+    let child = format!("CHILD_SA #{}", pair.sas(Side::One)[0].children[0].get("uniqueid").unwrap());
+    let peer = Side::Two.outer(Family::V4).to_string();
+
+    let replays = attacker.is_noticed(attacks::replayed, "replay-burst");
+    assert_eq!((&replays["subject"], &replays["severity"]), (&child.as_str().into(), &"warning".into()));
+    assert!(replays["evidence"].as_str().unwrap().contains("sequence number"), "{replays}");
+    let forged = attacker.is_noticed(attacks::forged, "forged-packets");
+    assert_eq!(forged["subject"], child.as_str());
+    assert!(forged["sources"][&peer].as_u64() > Some(0), "{forged}");
+    attacker.is_noticed(attacks::unknown_spi, "spi-scan");
+    let clear = attacker.is_noticed(attacks::clear_from_inside, "clear-text");
+    assert_eq!(clear["severity"], "critical");
+    let guesses = attacker.is_noticed(attacks::guessed, "ike-brute-force");
+    assert!(guesses["sources"][&peer].as_u64() > Some(0), "{guesses}");
+    overlapping(&mut attacker);
+    await_alarm(pair, "fragment-overlap");
+    lie_about_the_path(&mut attacker);
+    await_alarm(pair, "path-mtu");
+    begin_and_never_go_on(&attacker, &request);
+    await_alarm(pair, "half-open-flood");
+
+    // The same recordings, and nothing new beside them.
+    sleep(SILENT);
+    wait_until("an alarm about old numbers", SOON, || {
+        attacker.shoot(attacks::replayed);
+        let found = alarms(pair, "counter-reversal").pop();
+        Ok(found.map(drop).ok_or_else(|| pair.one.alarms().unwrap().to_string()))
+    })
+    .unwrap();
+    // Nothing of this has disturbed the tunnel. The last attack does, if nobody acts.
+    pair.ping_both_ways();
+    steal_the_peers_address(&attacker, to_mac);
+
+    let all = pair.one.alarms().unwrap();
+    let kinds: BTreeSet<&str> =
+        all["alarms"].as_array().unwrap().iter().filter_map(|alarm| alarm["kind"].as_str()).collect();
+    let expected = [
+        "address-spoofing",
+        "clear-text",
+        "counter-reversal",
+        "forged-packets",
+        "fragment-overlap",
+        "half-open-flood",
+        "ike-brute-force",
+        "path-mtu",
+        "replay-burst",
+        "spi-scan",
+    ];
+    assert_eq!(kinds, BTreeSet::from(expected), "{all}");
+    let counters = &pair.one.status().unwrap()["counters"]["alarms"];
+    assert!(expected.iter().all(|kind| counters[kind].as_u64() > Some(0)), "{counters}");
+    let log = pair.one.log().unwrap();
+    assert!(log.contains("(critical, clear-text)"), "{log}");
+}
