@@ -14,6 +14,7 @@ mod configured;
 mod daemon;
 mod drain;
 mod external;
+mod migrate;
 mod nodes;
 mod release;
 mod shut;
@@ -73,6 +74,9 @@ enum Command {
     /// Lists what the gateway would refuse of a swanctl.conf, by file and line, and changes
     /// nothing.
     Check(check::CheckArgs),
+    /// Moves a running QEMU virtual machine to another host through a Child SA, so that it runs at
+    /// exactly one of the two.
+    Migrate(Box<migrate::MigrateArgs>),
     /// A separate program.
     #[command(external_subcommand)]
     External(Vec<OsString>),
@@ -88,6 +92,7 @@ fn main() -> ExitCode {
         Command::Release(args) => release::run(&args),
         Command::Configured(args) => configured::run(&args),
         Command::Check(args) => check::run(&args),
+        Command::Migrate(args) => migrate::run(&args),
         Command::External(words) => external::run(&words),
     }
 }

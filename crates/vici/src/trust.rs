@@ -1,10 +1,11 @@
-//! Whether a program in the configuration may be run as root.
+//! Whether a program in the configuration may be run as root, and whether only root can change a
+//! file.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Why a script is not run: another user who can change it would become root.
+/// Why a script is not run, or a file not obeyed: another user who can change it would become root.
 #[derive(Debug, thiserror::Error)]
 pub enum Untrusted {
     /// It does not exist, or cannot be examined.
@@ -47,10 +48,6 @@ pub enum Untrusted {
 /// Checks that only root can change or replace the script. Returns the path to run: the script
 /// itself, with all symbolic links resolved.
 pub fn check(program: &Path) -> Result<PathBuf, Untrusted> {
-    let unreadable = |path: &Path| {
-        let path = path.to_owned();
-        move |error| Untrusted::Unreadable { path, error }
-    };
     let metadata = program.metadata().map_err(unreadable(program))?;
     if !metadata.is_file() {
         return Err(Untrusted::NoFile(program.to_owned()));
@@ -58,9 +55,18 @@ pub fn check(program: &Path) -> Result<PathBuf, Untrusted> {
     if metadata.mode() & 0o111 == 0 {
         return Err(Untrusted::NotExecutable { path: program.to_owned(), mode: metadata.mode() & 0o7777 });
     }
+    check_file(program)
+}
+
+/// Checks that only root can change or replace the file. Returns its path with all symbolic links
+/// resolved.
+pub fn check_file(file: &Path) -> Result<PathBuf, Untrusted> {
+    if !file.metadata().map_err(unreadable(file))?.is_file() {
+        return Err(Untrusted::NoFile(file.to_owned()));
+    }
     // With a symbolic link two paths count: that of the link, and that of its target.
-    let target = program.canonicalize().map_err(unreadable(program))?;
-    for path in program.ancestors().chain(target.ancestors()) {
+    let target = file.canonicalize().map_err(unreadable(file))?;
+    for path in file.ancestors().chain(target.ancestors()) {
         let metadata = path.metadata().map_err(unreadable(path))?;
         if metadata.uid() != 0 {
             return Err(Untrusted::Owner { path: path.to_owned(), uid: metadata.uid() });
@@ -72,6 +78,11 @@ pub fn check(program: &Path) -> Result<PathBuf, Untrusted> {
         }
     }
     Ok(target)
+}
+
+fn unreadable(path: &Path) -> impl FnOnce(io::Error) -> Untrusted {
+    let path = path.to_owned();
+    move |error| Untrusted::Unreadable { path, error }
 }
 
 #[cfg(test)]
@@ -98,9 +109,11 @@ mod tests {
         for mode in [0o775, 0o757, 0o777] {
             set_mode(&program, mode);
             assert!(matches!(check(&program), Err(Untrusted::Writable { .. })), "{mode:o}");
+            assert!(matches!(check_file(&program), Err(Untrusted::Writable { .. })), "{mode:o}");
         }
         set_mode(&program, 0o644);
         assert!(matches!(check(&program), Err(Untrusted::NotExecutable { .. })));
+        check_file(&program).unwrap();
         set_mode(&program, 0o755);
         chown(&program, Some(1000), None).unwrap();
         assert!(matches!(check(&program), Err(Untrusted::Owner { uid: 1000, .. })));

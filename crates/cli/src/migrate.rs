@@ -1,0 +1,243 @@
+//! `testudo migrate`: moves a running QEMU virtual machine to another host through a Child SA, and
+//! makes sure that it runs at exactly one of the two.
+//!
+//! It examines four requirements before anything changes ([`examine`]), lets the two QEMUs do the
+//! migration ([`transfer`]), and at the end, whatever has happened, looks at both ([`settle`]).
+//! Between the begin and the end QEMU goes on alone: a command that is killed does no harm, and
+//! `testudo migrate --verify` does what it would have done at its end.
+
+mod audit;
+mod caller;
+mod channel;
+mod examine;
+mod policy;
+mod probe;
+mod report;
+mod requirement;
+mod settle;
+mod transfer;
+mod vm;
+mod watch;
+
+use policy::Action;
+use report::Report;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use std::io::{self, Write};
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+use testudo_terminal::progress::Progress;
+use transfer::{End, Transfer, Wishes};
+use vm::{Phase, Side, State, Vm};
+use watch::{CancelOn, Watch};
+
+/// What to migrate, and how.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Exit codes: 0 the virtual machine runs at the destination alone, or with --verify at one of the two \
+                  alone; 1 it does not, or the migration was refused."
+)]
+pub(crate) struct MigrateArgs {
+    /// The monitor (QMP) of the QEMU that runs the virtual machine.
+    #[arg(long, value_name = "PATH")]
+    source_qmp: PathBuf,
+    /// The monitor of the QEMU that waits for it (-incoming defer).
+    #[arg(long, value_name = "PATH")]
+    destination_qmp: PathBuf,
+    /// The destination's address.
+    #[arg(long, value_name = "ADDRESS", required_unless_present = "verify")]
+    to: Option<IpAddr>,
+    /// The TCP port of the migration.
+    #[arg(long, default_value_t = 49152)]
+    port: u16,
+    /// The VICI socket of the source's testudod.
+    #[arg(long, value_name = "PATH", default_value = "/run/testudo/vici.sock")]
+    source_vici: PathBuf,
+    /// The VICI socket of the destination's testudod.
+    #[arg(long, value_name = "PATH", default_value = "/run/testudo/destination-vici.sock")]
+    destination_vici: PathBuf,
+    /// Who may migrate what.
+    #[arg(long, value_name = "FILE", default_value = "/etc/testudo/migration.toml")]
+    policy: PathBuf,
+    /// Sends memory by this number of further connections.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..))]
+    multifd: Option<u8>,
+    /// The most octets a second.
+    #[arg(long, value_name = "OCTETS", default_value_t = 12_500_000_000)]
+    max_bandwidth: u64,
+    /// Cancels a migration that makes no progress for that long.
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..))]
+    stall: u64,
+    /// The alarms that cancel the migration.
+    #[arg(long, value_name = "SEVERITY", default_value = "critical")]
+    cancel_on: CancelOn,
+    /// Begins nothing: waits for the end of a migration, and makes sure that exactly one runs.
+    #[arg(long)]
+    verify: bool,
+    /// Prints JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Why there is no report.
+#[derive(Debug, thiserror::Error)]
+enum MigrateError {
+    #[error("QEMU at the {side}: {error}")]
+    Qemu { side: Side, error: testudo_qmp::Error },
+    #[error("the virtual machine at the source is {0}, expected running")]
+    NotRunning(State),
+    #[error(
+        "the virtual machine at the destination is {0}, expected waiting for a migration: start QEMU with -incoming defer"
+    )]
+    NotWaiting(State),
+    #[error(
+        "{source_name:?} at the source and {destination_name:?} at the destination are not one virtual machine: start both QEMUs with the same -name and -uuid"
+    )]
+    Strangers { source_name: String, destination_name: String },
+    #[error("{0}")]
+    Unauthorised(String),
+    #[error("cannot handle signals: {0}")]
+    Signals(io::Error),
+    #[error("cannot write: {0}")]
+    Write(#[from] io::Error),
+    #[error("cannot write JSON: {0}")]
+    Json(#[from] serde_json::Error),
+}
+
+/// Migrates, or verifies; failures go to standard error.
+pub(crate) fn run(args: &MigrateArgs) -> ExitCode {
+    let done = match args.to.filter(|_| !args.verify) {
+        Some(to) => migrate(args, SocketAddr::new(to, args.port)),
+        None => verify(args),
+    };
+    match done.and_then(|(report, good)| print(args, &report).map(|()| good)) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("testudo migrate: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn print(args: &MigrateArgs, report: &Report) -> Result<(), MigrateError> {
+    let shown = if args.json { serde_json::to_string_pretty(report)? + "\n" } else { report.text() };
+    Ok(io::stdout().lock().write_all(shown.as_bytes())?)
+}
+
+/// The whole migration, and whether the virtual machine runs at the destination alone.
+fn migrate(args: &MigrateArgs, to: SocketAddr) -> Result<(Report, bool), MigrateError> {
+    let (mut source, mut destination) = both(args);
+    let mut report = Report { vm: ready(&mut source, &mut destination)?, ..Report::default() };
+    let examined = examine::requirements(args, &report.vm, to);
+    if !args.json {
+        let lines: String = examined.requirements.iter().map(|one| one.line() + "\n").collect();
+        io::stdout().lock().write_all(lines.as_bytes())?;
+    }
+    let met = examined.is_met();
+    report.requirements = examined.requirements;
+    if !met {
+        report.result = Some("refused");
+        report.reason = Some("a requirement is not met; nothing was changed".to_owned());
+        return Ok((report, false));
+    }
+    let interrupted = interruptions()?;
+    let wishes = Wishes { to, multifd: args.multifd, max_bandwidth: args.max_bandwidth };
+    match transfer::begin(&mut source, &mut destination, &wishes) {
+        Ok(()) => conclude(args, (source, destination), examined.watch, &interrupted, &mut report),
+        Err(error) => {
+            report.end(&End::Failed(error.to_string()));
+            report.settle(settle::settle(&mut source, &mut destination, false));
+        }
+    }
+    let good = report.runs_at == Some(Side::Destination);
+    Ok((report, good))
+}
+
+/// Waits for the end of a migration that may be under way, and whether exactly one runs.
+fn verify(args: &MigrateArgs) -> Result<(Report, bool), MigrateError> {
+    let (mut source, mut destination) = both(args);
+    // One of the two may be gone.
+    let named = source.name().or_else(|error| destination.name().map_err(|_| error));
+    let vm = named.map_err(|error| MigrateError::Qemu { side: source.side(), error })?;
+    examine::authorised(&args.policy, &vm, Action::Terminate, args.to)
+        .map_err(|refusal| MigrateError::Unauthorised(format!("{}; {}", refusal.found, refusal.remedy)))?;
+    if let (Ok(_), Ok(_)) = (source.name(), destination.name()) {
+        same(&mut source, &mut destination)?;
+    }
+    let mut report = Report { vm, ..Report::default() };
+    let interrupted = interruptions()?;
+    match source.phase() {
+        Phase::Active => conclude(args, (source, destination), None, &interrupted, &mut report),
+        _ => report.settle(settle::settle(&mut source, &mut destination, false)),
+    }
+    let good = report.runs_at.is_some();
+    Ok((report, good))
+}
+
+/// Follows a migration to its end, and makes sure that exactly one runs.
+fn conclude(
+    args: &MigrateArgs,
+    (mut source, mut destination): (Vm, Vm),
+    mut watch: Option<Watch>,
+    interrupted: &AtomicBool,
+    report: &mut Report,
+) {
+    let mut transfer = Transfer {
+        source: &mut source,
+        destination: &mut destination,
+        watch: watch.as_mut(),
+        interrupted,
+        stall: Duration::from_secs(args.stall),
+        fenced: false,
+    };
+    let progress = Progress::new();
+    let end = transfer.follow(&progress);
+    let fenced = transfer.fenced;
+    report.end(&end);
+    progress.begin("making sure that exactly one runs", 0);
+    report.settle(settle::settle(&mut source, &mut destination, fenced));
+}
+
+fn both(args: &MigrateArgs) -> (Vm, Vm) {
+    let of = |side, socket: &PathBuf| Vm::new(side, socket.clone());
+    (of(Side::Source, &args.source_qmp), of(Side::Destination, &args.destination_qmp))
+}
+
+/// The name of the virtual machine, if it runs at the source and is awaited at the destination.
+fn ready(source: &mut Vm, destination: &mut Vm) -> Result<String, MigrateError> {
+    let name = same(source, destination)?;
+    match source.state() {
+        State::Running => {}
+        other => return Err(MigrateError::NotRunning(other)),
+    }
+    match destination.state() {
+        State::Incoming => Ok(name),
+        other => Err(MigrateError::NotWaiting(other)),
+    }
+}
+
+/// The name of both, if they are meant to be one virtual machine.
+fn same(source: &mut Vm, destination: &mut Vm) -> Result<String, MigrateError> {
+    let identity = |vm: &mut Vm| {
+        let found = vm.name().and_then(|name| Ok((name, vm.uuid()?)));
+        found.map_err(|error| MigrateError::Qemu { side: vm.side(), error })
+    };
+    let (ours, theirs) = (identity(source)?, identity(destination)?);
+    if ours == theirs {
+        return Ok(ours.0);
+    }
+    Err(MigrateError::Strangers { source_name: ours.0, destination_name: theirs.0 })
+}
+
+/// Set by SIGINT and SIGTERM, which cancel a migration.
+fn interruptions() -> Result<Arc<AtomicBool>, MigrateError> {
+    let interrupted = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, interrupted.clone()).map_err(MigrateError::Signals)?;
+    }
+    Ok(interrupted)
+}

@@ -1,0 +1,146 @@
+//! The four requirements of a migration, each examined before anything changes.
+
+use super::MigrateArgs;
+use super::audit;
+use super::caller::Caller;
+use super::channel::{self, ChildSa, Flow};
+use super::policy::{Action, Policy, Request};
+use super::probe;
+use super::requirement::{Refusal, Requirement};
+use super::vm::Side;
+use super::watch::{CancelOn, Watch};
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::time::Duration;
+use testudo_vici::client::Client;
+
+const DAEMON_LIMIT: Duration = Duration::from_secs(10);
+const AUTHENTICATED: &str = "both platforms authenticated";
+const AUTHORISED: &str = "caller authorised";
+const PROTECTED: &str = "path confidential and intact";
+const WATCHED: &str = "attacks are watched for";
+
+/// What was found.
+pub(super) struct Examined {
+    pub(super) requirements: Vec<Requirement>,
+    /// None if nobody has to watch.
+    pub(super) watch: Option<Watch>,
+}
+
+impl Examined {
+    pub(super) fn is_met(&self) -> bool {
+        self.requirements.iter().all(|requirement| requirement.ok)
+    }
+}
+
+/// Examines all four, whatever comes of the ones before.
+pub(super) fn requirements(args: &MigrateArgs, vm: &str, to: SocketAddr) -> Examined {
+    let mut channel = authenticated(args, to);
+    let protected = match &mut channel {
+        Ok((client, sa)) => protected(client, sa, to),
+        Err(_) => Err(Refusal::new("not examined", "requirement 1 comes first")),
+    };
+    let first = channel.map(|(_, sa)| {
+        let (local, remote) = (&sa.local, &sa.remote);
+        format!(
+            "{} ({}) and {} ({}), child {} in transport mode",
+            local.identity, local.address, remote.identity, remote.address, sa.name
+        )
+    });
+    let (watched, watch) = match watched(args) {
+        Ok((found, watch)) => (Ok(found), watch),
+        Err(refusal) => (Err(refusal), None),
+    };
+    let requirements = vec![
+        Requirement::of(1, AUTHENTICATED, first),
+        Requirement::of(2, AUTHORISED, authorised(&args.policy, vm, Action::Migrate, Some(to.ip()))),
+        Requirement::of(3, PROTECTED, protected),
+        Requirement::of(4, WATCHED, watched),
+    ];
+    Examined { requirements, watch }
+}
+
+/// Finds the Child SA, with a client of the source's daemon.
+fn authenticated(args: &MigrateArgs, to: SocketAddr) -> Result<(Client, ChildSa), Refusal> {
+    let from = probe::local_address(to).map_err(|error| {
+        Refusal::new(format!("no route to {}: {error}", to.ip()), "check the routes of the source")
+    })?;
+    let (ours, client) = sas(Side::Source, &args.source_vici)?;
+    let (theirs, _) = sas(Side::Destination, &args.destination_vici)?;
+    let (sa, _) = channel::find(&ours, &theirs, Flow { from, to })?;
+    Ok((client, sa))
+}
+
+fn sas(side: Side, socket: &Path) -> Result<(Vec<ChildSa>, Client), Refusal> {
+    let ask = || {
+        let mut client = Client::connect(socket)?;
+        client.set_timeout(Some(DAEMON_LIMIT))?;
+        Ok((channel::list(&mut client)?, client))
+    };
+    ask().map_err(|error: testudo_vici::Error| {
+        let found = format!("testudod of the {side} at {}: {error}", socket.display());
+        Refusal::new(found, format!("name its socket with --{side}-vici"))
+    })
+}
+
+/// Whether the policy allows it. The decision is recorded.
+pub(super) fn authorised(
+    file: &Path,
+    vm: &str,
+    action: Action,
+    to: Option<IpAddr>,
+) -> Result<String, Refusal> {
+    let caller = Caller::find().map_err(|error| Refusal::new(error.to_string(), "call it by sudo"))?;
+    let request = Request { caller: &caller, vm, action, to };
+    let allowed = match Policy::read(file) {
+        Ok(policy) => policy
+            .line_that_allows(request)
+            .map(|line| format!("{}:{line}", file.display()))
+            .ok_or_else(|| format!("no rule of {} allows it", file.display())),
+        Err(error) => Err(error.to_string()),
+    };
+    let why = allowed.as_ref().unwrap_or_else(|why| why);
+    audit::record(request, allowed.is_ok(), why);
+    match allowed {
+        Ok(rule) => Ok(format!("{caller} by {rule}")),
+        Err(why) => Err(Refusal::new(
+            format!("{caller}: {why}"),
+            format!("[[allow]] there needs user, vm, to, and actions with \"{}\"", action.name()),
+        )),
+    }
+}
+
+fn protected(client: &mut Client, sa: &ChildSa, to: SocketAddr) -> Result<String, Refusal> {
+    let suite = sa.suite();
+    if !sa.is_strong() {
+        return Err(Refusal::new(
+            format!("child {} has {suite}", sa.name),
+            "use an AEAD, or encryption with HMAC-SHA-2, in esp_proposals of both hosts",
+        ));
+    }
+    match probe::cross(client, sa, to) {
+        Ok(packets) => Ok(format!(
+            "{suite}; a probe of port {} crossed the SA ({} out, {} in)",
+            to.port(),
+            packets.outbound,
+            packets.inbound
+        )),
+        Err(error) => Err(Refusal::new(
+            error.to_string(),
+            "check that nothing uses the port at the destination, and that no firewall drops it",
+        )),
+    }
+}
+
+fn watched(args: &MigrateArgs) -> Result<(String, Option<Watch>), Refusal> {
+    if args.cancel_on == CancelOn::Never {
+        return Ok(("not asked for (--cancel-on never)".to_owned(), None));
+    }
+    let mut watch = Watch::new(args.cancel_on);
+    for (side, socket) in [(Side::Source, &args.source_vici), (Side::Destination, &args.destination_vici)] {
+        watch.add(side, socket).map_err(|end| {
+            Refusal::new(end.to_string(), "turn the watch on there, or accept that with --cancel-on never")
+        })?;
+    }
+    Ok(("by both testudods, from now on".to_owned(), Some(watch)))
+}

@@ -1,0 +1,81 @@
+//! Whether a connection to the migration port goes through the Child SA.
+//!
+//! A connection is tried while nobody listens there. The destination's RST comes back, and both
+//! counters of the SA rise: so both packets crossed it. If they had gone around it, the connection
+//! would be answered too, but the counters would stand still, unless another connection of the SA
+//! raised them at that moment.
+
+use super::channel::{self, ChildSa, Packets};
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+use testudo_vici::client::Client;
+
+const CONNECT_LIMIT: Duration = Duration::from_secs(5);
+/// Workers add their counts up from time to time.
+const COUNT_LIMIT: Duration = Duration::from_secs(5);
+const POLL: Duration = Duration::from_millis(50);
+
+/// Why the path is not known to be protected.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ProbeError {
+    #[error("somebody listens at {0} already")]
+    Listening(SocketAddr),
+    #[error("the connection to {to} is not refused: {error}")]
+    Unanswered { to: SocketAddr, error: io::Error },
+    #[error("the connection to {to} did not cross the Child SA: {sent} packets out and {received} in")]
+    Around { to: SocketAddr, sent: u64, received: u64 },
+    #[error("the Child SA has ended")]
+    Ended,
+    #[error("testudod: {0}")]
+    Daemon(#[from] testudo_vici::Error),
+}
+
+/// The address from which this host sends there. Nothing is sent.
+pub(super) fn local_address(to: SocketAddr) -> io::Result<IpAddr> {
+    let any: SocketAddr =
+        if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" }.parse().map_err(io::Error::other)?;
+    let socket = UdpSocket::bind(any)?;
+    socket.connect(to)?;
+    Ok(socket.local_addr()?.ip())
+}
+
+/// Tries a connection and counts its packets on the SA: the growth of both counters.
+pub(super) fn cross(client: &mut Client, sa: &ChildSa, to: SocketAddr) -> Result<Packets, ProbeError> {
+    let before = count(client, sa)?;
+    match TcpStream::connect_timeout(&to, CONNECT_LIMIT) {
+        Ok(_) => return Err(ProbeError::Listening(to)),
+        Err(error) if error.kind() == ErrorKind::ConnectionRefused => {}
+        Err(error) => return Err(ProbeError::Unanswered { to, error }),
+    }
+    let begun = Instant::now();
+    loop {
+        let now = count(client, sa)?;
+        let sent = now.outbound.saturating_sub(before.outbound);
+        let received = now.inbound.saturating_sub(before.inbound);
+        if sent > 0 && received > 0 {
+            return Ok(Packets { outbound: sent, inbound: received });
+        }
+        if begun.elapsed() > COUNT_LIMIT {
+            return Err(ProbeError::Around { to, sent, received });
+        }
+        sleep(POLL);
+    }
+}
+
+fn count(client: &mut Client, sa: &ChildSa) -> Result<Packets, ProbeError> {
+    let found = channel::list(client)?.into_iter().find(|found| found.is(sa));
+    found.map(|sa| sa.packets).ok_or(ProbeError::Ended)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_address_of_this_host_is_that_of_its_route() {
+        let local = |to: &str| local_address(to.parse().unwrap()).unwrap();
+        assert_eq!(local("127.0.0.1:9"), IpAddr::from([127, 0, 0, 1]));
+    }
+}

@@ -1,0 +1,252 @@
+//! The migration itself: begun here, carried out by the two QEMUs, watched, and cancelled.
+//!
+//! QEMU does all of it alone once it has begun, so the end of this program changes nothing: the
+//! source goes on to send, and both switch by themselves. With `return-path` the source counts the
+//! migration as complete only when the destination has loaded everything and says so; until then
+//! it keeps the virtual machine.
+//!
+//! ```text
+//! begin ──> active ──> switch ──> completed     the destination runs
+//!              │          │
+//!              ├──────────┴─────> failed        the source goes on
+//!              └── cancel ──────> cancelled     the source goes on
+//! ```
+//!
+//! A cancelled source goes on by itself, even if the destination has just loaded everything. So
+//! the destination is fenced first ([`Transfer::break_off`]).
+
+use super::vm::{Migration, Phase, Side, State, Vm};
+use super::watch::{Watch, WatchEnd};
+use serde_json::json;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+use testudo_qmp::Error;
+use testudo_terminal::progress::Progress;
+use testudo_terminal::units::bytes;
+
+const POLL: Duration = Duration::from_millis(100);
+/// The longest pause of the virtual machine at the switch.
+const DOWNTIME_LIMIT_MS: u64 = 300;
+
+/// What the operator wants of it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wishes {
+    pub(super) to: SocketAddr,
+    /// Connections beside the first; none: all goes by one.
+    pub(super) multifd: Option<u8>,
+    /// Octets a second.
+    pub(super) max_bandwidth: u64,
+}
+
+/// Why a migration was cancelled, or was to be.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Cause {
+    #[error("interrupted")]
+    Interrupted,
+    #[error("no progress for {} seconds", .0.as_secs())]
+    Stalled(Duration),
+    #[error(transparent)]
+    Watch(#[from] WatchEnd),
+}
+
+/// How it has ended, as far as QEMU is concerned.
+#[derive(Debug)]
+pub(super) enum End {
+    Completed(Migration),
+    /// With QEMU's reason.
+    Failed(String),
+    Cancelled(Cause),
+    /// The source's QEMU has ended.
+    SourceGone,
+    /// Neither completed nor cancelled in time: one of the two cannot be asked.
+    Undecided(Cause),
+}
+
+/// Both QEMUs during a migration.
+pub(super) struct Transfer<'a> {
+    pub(super) source: &'a mut Vm,
+    pub(super) destination: &'a mut Vm,
+    /// None: nobody watches.
+    pub(super) watch: Option<&'a mut Watch>,
+    /// Set by a signal.
+    pub(super) interrupted: &'a AtomicBool,
+    /// A migration without progress for that long is cancelled.
+    pub(super) stall: Duration,
+    /// The destination does not start the virtual machine by itself any more.
+    pub(super) fenced: bool,
+}
+
+/// What [`Transfer::break_off`] has found and done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum BreakOff {
+    Cancelled,
+    /// The destination has everything.
+    TooLate,
+    /// It cannot be known whether the destination has everything.
+    Unclear,
+}
+
+/// Sets both QEMUs up and begins.
+pub(super) fn begin(source: &mut Vm, destination: &mut Vm, wishes: &Wishes) -> Result<(), Error> {
+    for vm in [&mut *source, &mut *destination] {
+        let capabilities: Vec<_> =
+            [("events", true), ("return-path", true), ("multifd", wishes.multifd.is_some())]
+                .map(|(capability, state)| json!({ "capability": capability, "state": state }))
+                .into();
+        vm.execute("migrate-set-capabilities", json!({ "capabilities": capabilities }))?;
+        let mut parameters =
+            json!({ "max-bandwidth": wishes.max_bandwidth, "downtime-limit": DOWNTIME_LIMIT_MS });
+        if let (Some(channels), Some(parameters)) = (wishes.multifd, parameters.as_object_mut()) {
+            parameters.insert("multifd-channels".to_owned(), channels.into());
+        }
+        vm.execute("migrate-set-parameters", parameters)?;
+    }
+    let uri = json!({ "uri": format!("tcp:{}", wishes.to) });
+    destination.execute("migrate-incoming", uri.clone())?;
+    source.execute("migrate", uri).map(drop)
+}
+
+impl Transfer<'_> {
+    /// Follows it to its end, and cancels it if there is a cause.
+    pub(super) fn follow(&mut self, progress: &Progress) -> End {
+        progress.begin("migration", 0);
+        let mut cancelled: Option<Cause> = None;
+        let (mut sent, mut moved) = (0, Instant::now());
+        loop {
+            let migration = match self.source.migration() {
+                Ok(migration) => migration,
+                Err(error) if error.is_gone() => return End::SourceGone,
+                // It may answer the next time; without an answer there is no progress either.
+                Err(_) => Migration { phase: Phase::Active, answer: json!(null) },
+            };
+            match migration.phase {
+                Phase::Active => {}
+                Phase::Completed => return self.completed(migration),
+                Phase::Cancelled => return End::Cancelled(cancelled.unwrap_or(Cause::Interrupted)),
+                Phase::Failed | Phase::None => {
+                    return failed(&migration, cancelled);
+                }
+            }
+            progress.doing(describe(&migration));
+            let transferred = migration.number("/ram/transferred");
+            if transferred > sent {
+                (sent, moved) = (transferred, Instant::now());
+            }
+            let stalled = moved.elapsed() > self.stall;
+            if cancelled.is_none() {
+                if let Some(cause) = self.cause(stalled) {
+                    match self.break_off() {
+                        // It has its own time to end.
+                        BreakOff::Cancelled => (cancelled, moved) = (Some(cause), Instant::now()),
+                        BreakOff::Unclear if stalled => return End::Undecided(cause),
+                        BreakOff::TooLate if stalled => return self.abandon_source(cause),
+                        BreakOff::TooLate | BreakOff::Unclear => {}
+                    }
+                }
+            } else if stalled {
+                return End::Undecided(Cause::Stalled(self.stall));
+            }
+            sleep(POLL);
+        }
+    }
+
+    /// QEMU has the last figures only after it has said that the migration is complete.
+    fn completed(&mut self, migration: Migration) -> End {
+        End::Completed(self.source.migration().unwrap_or(migration))
+    }
+
+    fn cause(&mut self, stalled: bool) -> Option<Cause> {
+        if self.interrupted.load(Ordering::Relaxed) {
+            return Some(Cause::Interrupted);
+        }
+        if let Some(Err(end)) = self.watch.as_mut().map(|watch| watch.look()) {
+            return Some(end.into());
+        }
+        stalled.then_some(Cause::Stalled(self.stall))
+    }
+
+    /// Cancels the migration unless the destination has everything. The destination gets `stop`
+    /// first: while it waits for the rest this makes QEMU load everything without starting the
+    /// virtual machine. So however late the cancellation is, the source alone goes on.
+    fn break_off(&mut self) -> BreakOff {
+        if self.destination.state() == State::Running {
+            return BreakOff::TooLate;
+        }
+        // Whether it has worked shows the state behind it.
+        let stopped = self.destination.execute("stop", json!({}));
+        match self.destination.state() {
+            State::Incoming if stopped.is_ok() => self.fenced = true,
+            State::Gone => {}
+            State::Running => return BreakOff::TooLate,
+            // It has just loaded everything. If this fails, the end of the migration repeats it.
+            State::Stopped(_) => {
+                let _ = self.destination.execute("cont", json!({}));
+                return BreakOff::TooLate;
+            }
+            State::Incoming | State::Unknown(_) => return BreakOff::Unclear,
+        }
+        match self.source.execute("migrate_cancel", json!({})) {
+            Ok(_) => BreakOff::Cancelled,
+            Err(_) => BreakOff::Unclear,
+        }
+    }
+
+    /// The destination runs, and its message that it does so cannot reach the source. The source
+    /// would go on when its connection fails, so its QEMU is ended. It has not run since the
+    /// switch.
+    fn abandon_source(&mut self, cause: Cause) -> End {
+        if self.source.state() == State::Running {
+            return End::Undecided(cause);
+        }
+        match self.source.execute("quit", json!({})) {
+            Ok(_) => End::SourceGone,
+            Err(error) if error.is_gone() => End::SourceGone,
+            Err(_) => End::Undecided(cause),
+        }
+    }
+}
+
+/// A migration that was cancelled may end as a failed one.
+fn failed(migration: &Migration, cancelled: Option<Cause>) -> End {
+    match cancelled {
+        Some(cause) => End::Cancelled(cause),
+        None => End::Failed(migration.error().unwrap_or("QEMU gives no reason").to_owned()),
+    }
+}
+
+/// The text of the progress line.
+fn describe(migration: &Migration) -> String {
+    let page = migration.number("/ram/page-size");
+    format!(
+        "migration: {} sent, {} left, {} a second rewritten, {} ms of pause expected",
+        bytes(migration.number("/ram/transferred")),
+        bytes(migration.number("/ram/remaining")),
+        bytes(migration.number("/ram/dirty-pages-rate").saturating_mul(page)),
+        migration.number("/expected-downtime"),
+    )
+}
+
+impl End {
+    /// For programs.
+    pub(super) fn word(&self) -> &'static str {
+        match self {
+            Self::Completed(_) => "completed",
+            Self::Failed(_) => "failed",
+            Self::Cancelled(_) => "cancelled",
+            Self::SourceGone => "source-gone",
+            Self::Undecided(_) => "undecided",
+        }
+    }
+
+    /// Why it has not completed.
+    pub(super) fn reason(&self) -> Option<String> {
+        match self {
+            Self::Completed(_) => None,
+            Self::Failed(reason) => Some(reason.clone()),
+            Self::Cancelled(cause) | Self::Undecided(cause) => Some(cause.to_string()),
+            Self::SourceGone => Some(format!("the {}'s QEMU has ended", Side::Source)),
+        }
+    }
+}

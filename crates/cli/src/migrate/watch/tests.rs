@@ -1,0 +1,98 @@
+use super::*;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::thread;
+use testudo_vici::codec::{Deframer, Packet};
+
+/// A daemon whose answers are these, one after the other; `None`: it does not know the command.
+fn daemon(answers: Vec<Option<Message>>) -> (tempfile::TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("vici.sock");
+    let listener = UnixListener::bind(&socket).unwrap();
+    thread::spawn(move || {
+        let mut stream = listener.accept().unwrap().0;
+        let (mut deframer, mut chunk) = (Deframer::default(), [0; 4096]);
+        for answer in answers {
+            let request = loop {
+                if let Some(packet) = deframer.next_packet().unwrap() {
+                    break Packet::parse(&packet).unwrap();
+                }
+                let len = stream.read(&mut chunk).unwrap();
+                deframer.push(&chunk[..len]).unwrap();
+            };
+            let Packet::CmdRequest(name, arguments) = request else { panic!("a command") };
+            assert_eq!(name, "testudo-alarms");
+            assert!(arguments.text("above").is_some());
+            let mut out = Vec::new();
+            answer.map_or(Packet::CmdUnknown, Packet::CmdResponse).encode(&mut out).unwrap();
+            stream.write_all(&out).unwrap();
+        }
+    });
+    (dir, socket)
+}
+
+fn page(watching: &str, last: u64, alarms: &[(u64, &str)]) -> Message {
+    let mut section = Message::new();
+    for (number, severity) in alarms {
+        let alarm = Message::new()
+            .with("kind", "forged-packets")
+            .with("severity", *severity)
+            .with("subject", "child lab-1")
+            .with("evidence", "30 packets failed authentication");
+        section.add_section(&number.to_string(), alarm);
+    }
+    let mut page = Message::new().with("watching", watching);
+    page.add_text("last", last);
+    page.with("more", "no").with_section("alarms", section)
+}
+
+fn watch(answers: Vec<Option<Message>>, cancel_on: CancelOn) -> (tempfile::TempDir, Watch) {
+    let (dir, socket) = daemon(answers);
+    let mut watch = Watch::new(cancel_on);
+    watch.add(Side::Source, &socket).unwrap();
+    (dir, watch)
+}
+
+#[test]
+fn an_alarm_of_the_configured_severity_ends_it() {
+    let answers = || {
+        let alarms = [&[][..], &[(4, "notice"), (5, "warning")], &[(6, "critical")]];
+        alarms.into_iter().zip([3, 5, 6]).map(|(alarms, last)| Some(page("yes", last, alarms))).collect()
+    };
+    let (_dir, mut critical) = watch(answers(), CancelOn::Critical);
+    critical.look().unwrap();
+    let end = critical.look().unwrap_err();
+    assert_eq!(
+        end.to_string(),
+        "alarm at the source: forged-packets, child lab-1: 30 packets failed authentication"
+    );
+    let (_dir, mut warning) = watch(answers(), CancelOn::Warning);
+    assert!(matches!(warning.look(), Err(WatchEnd::Alarm { .. })));
+    let (_dir, mut never) = watch(answers(), CancelOn::Never);
+    never.look().unwrap();
+    never.look().unwrap();
+    assert_eq!(never.posts[0].last, 6);
+}
+
+#[test]
+fn a_daemon_that_does_not_watch_is_told_from_one_that_does() {
+    for (answer, reason) in [
+        (None, "the destination's testudod does not watch"),
+        (Some(page("no", 0, &[])), "the destination's testudod does not watch"),
+        (Some(Message::new()), "the destination's testudod cannot be asked for alarms"),
+    ] {
+        let (_dir, socket) = daemon(vec![answer]);
+        let refused = Watch::new(CancelOn::Critical).add(Side::Destination, &socket).unwrap_err();
+        assert!(refused.to_string().starts_with(reason), "{refused}");
+    }
+}
+
+#[test]
+fn the_end_of_the_watch_is_noticed() {
+    let (_dir, mut off) =
+        watch(vec![Some(page("yes", 0, &[])), Some(page("no", 0, &[]))], CancelOn::Critical);
+    assert!(matches!(off.look(), Err(WatchEnd::Off(Side::Source))));
+    let (_dir, mut gone) = watch(vec![Some(page("yes", 0, &[]))], CancelOn::Critical);
+    assert!(matches!(gone.look(), Err(WatchEnd::Silent { .. })));
+}
