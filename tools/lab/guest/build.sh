@@ -1,7 +1,7 @@
 #!/bin/bash
 # Makes DIR/vmlinuz and DIR/initrd for a guest that speaks IPsec: Debian's cloud kernel, which apt
-# fetches, with the strongSwan of this host and what both need. DIR holds init, ciphers, wake and
-# strongswan.conf. Nothing on the host changes.
+# fetches, with the strongSwan of this host and what both need. DIR holds init, ciphers, count,
+# wake and strongswan.conf. Nothing on the host changes.
 set -euo pipefail
 export PATH="$PATH:/usr/sbin:/sbin" LC_ALL=C.UTF-8
 dir=$1
@@ -98,6 +98,6 @@ copy_programs
 copy_modules
 cp "$dir/strongswan.conf" "$root/etc/strongswan.conf"
 install -m 755 "$dir/init" "$root/init"
-install -m 755 "$dir/ciphers" "$dir/wake" "$root/usr/bin/"
+install -m 755 "$dir/ciphers" "$dir/count" "$dir/wake" "$root/usr/bin/"
 (cd "$root" && find . | sort | cpio --quiet --create --format newc --owner 0:0 | gzip -1) >"$dir/initrd"
 rm -rf "$dir/download" "$kernel" "$root"

@@ -19,6 +19,8 @@
 //! the kernel loads modules and tests them, which took up to ten seconds in the emulator while an
 //! exchange waited.
 //!
+//! A [`Migrant`] is no gateway and no host: it counts, and moves between two emulators.
+//!
 //! Guests must not draw the same random numbers. The kernel's generator is reseeded with octets
 //! from the lab before charon starts (the guest's `wake`). Salts of IVs come from the kernel's
 //! second generator, which is not reseeded; that does no harm, because keys differ.
@@ -26,12 +28,14 @@
 mod image;
 mod links;
 mod machine;
+mod migrant;
 mod qmp;
 mod shell;
 mod state;
 mod store;
 mod vm;
 
+pub use migrant::Migrant;
 pub use vm::VirtualMachine;
 
 use crate::cpu::CpuTime;

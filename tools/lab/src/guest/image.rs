@@ -13,10 +13,11 @@ use std::time::Duration;
 const BUILD_LIMIT: Duration = Duration::from_secs(300);
 
 /// The files that build the image or are part of it.
-const FILES: [(&str, &str); 5] = [
+const FILES: [(&str, &str); 6] = [
     ("build.sh", include_str!("../../guest/build.sh")),
     ("init", include_str!("../../guest/init")),
     ("ciphers", include_str!("../../guest/ciphers")),
+    ("count", include_str!("../../guest/count")),
     ("wake", include_str!("../../guest/wake")),
     ("strongswan.conf", include_str!("../../guest/strongswan.conf")),
 ];

@@ -56,7 +56,7 @@ fn a_wrong_key_is_refused_with_its_place() {
         (("vm = \"*\"\n", ""), "2: allow[0].vm: found nothing, expected the name of a virtual machine"),
         (("user = \"1001\"", "user = 1001"), "9: allow[1].user: found 1001, expected the name or number"),
         (("\"192.0.2.0/24\"", "\"192.0.2\""), "5: allow[0].to: found \"192.0.2\", expected an array of"),
-        (("[\"192.0.2.2\"]", "\"192.0.2.2\""), "10: allow[1].to: found \"192.0.2.2\", expected an array"),
+        (("[\"192.0.2.2\"]", "\"192.0.2.2\""), "11: allow[1].to: found \"192.0.2.2\", expected an array"),
         (("\"terminate\"", "\"stop\""), "6: allow[0].actions: found \"stop\", expected an array of"),
         (("# operators", "deny = 1"), "1: deny: found an unknown key, expected allow"),
         (("# operators", "allow"), "1: (syntax): found something else, expected valid TOML"),

@@ -1,0 +1,141 @@
+//! `testudo migrate` between two hosts, with real QEMUs, daemons and faults. After each the virtual
+//! machine runs at exactly one of them, and counts.
+
+mod hosts;
+mod watching;
+
+use hosts::{Hosts, LIMIT, SECRET, ended, report};
+use serde_json::json;
+use testudo_lab::capture::Capture;
+use testudo_lab::topology::{Side, WIRE_PORTS};
+use testudo_lab::wait_until;
+use testudo_qmp::Client;
+
+/// Octets a second of a migration that does not end while something happens to it.
+const SLOW: u64 = 2_000_000;
+/// Octets a second that a capture keeps up with.
+const BRISK: u64 = 40_000_000;
+
+#[test]
+fn a_virtual_machine_moves_and_nothing_of_it_can_be_read() {
+    let hosts = Hosts::start("migrate");
+    let clear = Capture::clear_text(&hosts.t.wire).unwrap();
+    let all = Capture::everything(&hosts.t.wire, u32::MAX >> 1).unwrap();
+    let done = hosts.command(&["--max-bandwidth", &BRISK.to_string()]).run_any().unwrap();
+    let report = report(&done);
+    assert!(done.status.success(), "{report:#}");
+    assert_eq!(report["result"], "completed");
+    assert_eq!(report["runs_at"], "destination");
+    assert_eq!(report["actions"], json!([]), "QEMU does it alone");
+    let met = report["requirements"].as_array().unwrap().iter().map(|one| &one["ok"]);
+    assert_eq!(met.collect::<Vec<_>>(), [true; 4]);
+    assert!(report["figures"]["octets"].as_u64().unwrap() > 64 << 20, "{report:#}");
+    assert!(done.stderr.contains("allowed migrate of \"web1\" to 192.0.2.2 by"), "{}", done.stderr);
+    hosts.run_at_destination();
+    let (clear, all) = (clear.stop().unwrap(), all.stop().unwrap());
+    assert_eq!((clear.packets, clear.lost, all.lost), (0, 0, 0), "{}", clear.show(10).unwrap());
+    assert!(!all.contains(SECRET.as_bytes()).unwrap());
+}
+
+#[test]
+#[ignore = "make test-all: a combination of what others prove"]
+fn a_virtual_machine_moves_by_several_connections() {
+    let hosts = Hosts::start("migrate-multifd");
+    let done = hosts.command(&["--multifd", "2"]).run_any().unwrap();
+    assert!(done.status.success(), "{:#}", report(&done));
+    hosts.run_at_destination();
+}
+
+/// Neither a permission nor the SA may be missing, and a refusal changes nothing.
+#[test]
+fn what_is_not_allowed_or_not_protected_is_refused() {
+    let hosts = Hosts::start("migrate-refused");
+    let refused = |number: usize, found: &str| {
+        let done = hosts.command(&[]).run_any().unwrap();
+        let report = report(&done);
+        assert!(!done.status.success());
+        assert_eq!(report["result"], "refused");
+        let requirement = &report["requirements"][number - 1];
+        assert_eq!(requirement["ok"], false, "{report:#}");
+        assert!(requirement["found"].as_str().unwrap().contains(found), "{report:#}");
+        for migrant in [&hosts.source, &hosts.destination] {
+            let mut monitor = Client::connect(migrant.monitor(), LIMIT).unwrap();
+            assert_eq!(monitor.execute("query-migrate", json!({})).unwrap(), json!({}));
+        }
+        hosts.run_at_source();
+        done
+    };
+    hosts.allow("1001");
+    let done = refused(2, "no rule of");
+    assert!(done.stderr.contains("refused migrate of \"web1\" to 192.0.2.2 by"), "{}", done.stderr);
+    hosts.allow("1000");
+    hosts.daemons[0].swanctl().terminate("lab").unwrap();
+    refused(1, "no installed Child SA in transport mode");
+}
+
+#[test]
+fn the_source_goes_on_if_the_destination_dies() {
+    let mut hosts = Hosts::start("migrate-killed");
+    let migration = hosts.begin(SLOW, &[]);
+    hosts.destination.process().kill();
+    let (report, succeeded) = ended(migration);
+    assert!(!succeeded);
+    assert_eq!((&report["result"], &report["runs_at"]), (&json!("failed"), &json!("source")), "{report:#}");
+    hosts.run_at_source();
+}
+
+/// QEMU goes on alone, and a later command finds what has come of it.
+#[test]
+fn a_killed_command_does_no_harm() {
+    let hosts = Hosts::start("migrate-orphan");
+    let mut migration = hosts.begin(BRISK / 2, &[]);
+    migration.kill();
+    assert_eq!(hosts.destination.counts().unwrap(), [], "in the middle");
+    let done = hosts.command(&["--verify"]).run_any().unwrap();
+    let report = report(&done);
+    assert!(done.status.success(), "{report:#}");
+    assert_eq!(report["runs_at"], "destination", "{report:#}");
+    hosts.run_at_destination();
+}
+
+#[test]
+fn the_source_goes_on_if_the_link_is_cut() {
+    let hosts = Hosts::start("migrate-cut");
+    let migration = hosts.begin(SLOW, &["--stall", "3"]);
+    hosts.t.wire.ip(&format!("link set {} down", WIRE_PORTS[1])).unwrap();
+    let (report, succeeded) = ended(migration);
+    assert!(!succeeded);
+    assert_eq!(
+        (&report["result"], &report["runs_at"]),
+        (&json!("cancelled"), &json!("source")),
+        "{report:#}"
+    );
+    assert_eq!(report["reason"], "no progress for 3 seconds");
+    hosts.run_at_source();
+    // What the source's kernel has not sent may be delivered now: it starts nothing.
+    hosts.t.wire.ip(&format!("link set {} up", WIRE_PORTS[1])).unwrap();
+    wait_until("the link", LIMIT, || {
+        let to = Side::Two.outer(testudo_lab::topology::Family::V4);
+        let pong = testudo_lab::ping::Ping::new(to).brief().run(&hosts.t.gw1)?;
+        Ok(if pong.received > 0 { Ok(()) } else { Err(format!("{pong:?}")) })
+    })
+    .unwrap();
+    hosts.run_at_source();
+}
+
+#[test]
+fn an_alarm_cancels() {
+    let hosts = Hosts::start("migrate-alarm");
+    let migration = hosts.begin(SLOW, &[]);
+    hosts.watching[0].raise();
+    let (report, succeeded) = ended(migration);
+    assert!(!succeeded);
+    assert_eq!(
+        (&report["result"], &report["runs_at"]),
+        (&json!("cancelled"), &json!("source")),
+        "{report:#}"
+    );
+    let reason = report["reason"].as_str().unwrap();
+    assert_eq!(reason, "alarm at the source: forged-packets, child lab-1: an attack by the test");
+    hosts.run_at_source();
+}

@@ -1,0 +1,154 @@
+//! Two hosts, each with a testudod and an emulator, and a Child SA in transport mode between them.
+
+use super::watching::Watching;
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use std::time::Duration;
+use testudo_lab::command::{Cmd, Finished};
+use testudo_lab::guest::Migrant;
+use testudo_lab::namespace::Offloads;
+use testudo_lab::process::Process;
+use testudo_lab::swanctl_conf::Connection;
+use testudo_lab::testudo::Testudo;
+use testudo_lab::topology::{Family, Options, Side, WIRE_PORTS};
+use testudo_lab::{Lab, Topology, wait_until};
+use testudo_qmp::Client;
+
+/// In the memory of the virtual machine.
+pub(crate) const SECRET: &str = "TheSecretOfTheVirtualMachine";
+pub(crate) const NAME: &str = "web1";
+/// For whatever comes within seconds, on a machine that has much else to do.
+pub(crate) const LIMIT: Duration = Duration::from_secs(120);
+const PORT: u16 = 49152;
+/// The caller, by SUDO_UID.
+const UID: &str = "1000";
+/// So much of a migration has crossed the wire when something happens in its middle.
+const MIDDLE: u64 = 2_000_000;
+
+pub(crate) struct Hosts {
+    pub(crate) source: Migrant,
+    pub(crate) destination: Migrant,
+    pub(crate) watching: [Watching; 2],
+    pub(crate) daemons: [Testudo; 2],
+    policy: PathBuf,
+    pub(crate) t: Topology,
+}
+
+impl Hosts {
+    /// The virtual machine runs at the first, and the second waits for it.
+    pub(crate) fn start(name: &str) -> Self {
+        let options = Options { towards: [Offloads::None; 2], ..Options::default() };
+        let lab = Lab::large(name, 2).unwrap();
+        let t = Topology::build(&lab, &options).unwrap();
+        let destination = Migrant::expect(&t.gw2, NAME, SECRET).unwrap();
+        let source = Migrant::boot(&t.gw1, NAME, SECRET).unwrap();
+        let daemons = [Side::One, Side::Two].map(|side| Testudo::start(t.gateway(side)).unwrap());
+        for (side, daemon) in [Side::One, Side::Two].into_iter().zip(&daemons) {
+            daemon.swanctl().load(&connection(side).to_string()).unwrap();
+        }
+        daemons[0].swanctl().initiate("lab", LIMIT).unwrap();
+        let watching = [0, 1].map(|host| Watching::over(daemons[host].socket()));
+        let policy = lab.unused("migration", ".toml");
+        let hosts = Self { source, destination, watching, daemons, policy, t };
+        hosts.allow(UID);
+        hosts
+    }
+
+    /// Writes a policy that lets this user do everything.
+    pub(crate) fn allow(&self, uid: &str) {
+        let to = Side::Two.outer(Family::V4);
+        let text = format!(
+            "[[allow]]\nuser = \"{uid}\"\nvm = \"*\"\nto = [\"{to}\"]\nactions = [\"migrate\", \"terminate\"]\n"
+        );
+        std::fs::write(&self.policy, text).unwrap();
+    }
+
+    /// `testudo migrate --json` with further arguments.
+    pub(crate) fn command(&self, more: &[&str]) -> Cmd {
+        let cmd = self.t.gw1.cmd(env!("CARGO_BIN_EXE_testudo")).arg("migrate").arg("--json");
+        let cmd = cmd.arg("--source-qmp").arg(self.source.monitor());
+        let cmd = cmd.arg("--destination-qmp").arg(self.destination.monitor());
+        let cmd = cmd.arg("--source-vici").arg(self.watching[0].socket());
+        let cmd = cmd.arg("--destination-vici").arg(self.watching[1].socket());
+        let cmd = cmd.arg("--policy").arg(&self.policy).env("SUDO_UID", UID);
+        cmd.arg("--to").arg(Side::Two.outer(Family::V4).to_string()).args(more).limit(LIMIT)
+    }
+
+    /// Starts a migration of so many octets a second, and waits until it is in its middle.
+    pub(crate) fn begin(&self, octets_per_second: u64, more: &[&str]) -> Process {
+        let port = WIRE_PORTS[0];
+        let before = self.t.wire.statistic(port, "rx_bytes").unwrap();
+        let cmd = self.command(more).arg("--max-bandwidth").arg(octets_per_second.to_string());
+        let process = self.t.gw1.start("migrate", cmd).unwrap();
+        wait_until("the middle of the migration", LIMIT, || {
+            let crossed = self.t.wire.statistic(port, "rx_bytes")? - before;
+            Ok(if crossed > MIDDLE { Ok(()) } else { Err(format!("{crossed} octets, {}", process.log()?)) })
+        })
+        .unwrap();
+        process
+    }
+
+    /// The status of both, as their monitors have it; null for one that has ended.
+    pub(crate) fn status(&self) -> [Value; 2] {
+        [&self.source, &self.destination].map(|migrant| {
+            let status = Client::connect(migrant.monitor(), LIMIT)
+                .and_then(|mut client| client.execute("query-status", json!({})));
+            match status {
+                Ok(status) => status["status"].clone(),
+                Err(error) if error.is_gone() => Value::Null,
+                Err(error) => panic!("{error}"),
+            }
+        })
+    }
+
+    /// The virtual machine runs and counts at the source alone.
+    pub(crate) fn run_at_source(&self) {
+        let [source, destination] = self.status();
+        assert_eq!(source, "running");
+        assert_ne!(destination, "running");
+        self.source.await_counts(LIMIT).unwrap();
+        assert_eq!(self.destination.counts().unwrap(), []);
+    }
+
+    /// The virtual machine runs at the destination alone, where it goes on to count.
+    pub(crate) fn run_at_destination(&self) {
+        let [source, destination] = self.status();
+        assert_ne!(source, "running");
+        assert_eq!(destination, "running");
+        self.destination.await_counts(LIMIT).unwrap();
+        let (before, after) = (self.source.counts().unwrap(), self.destination.counts().unwrap());
+        let last = *before.last().unwrap();
+        // The number at the switch may be divided between the two serial ports.
+        let first = after[0];
+        assert!((last..=last + 2).contains(&first), "{last} at the source, {first} at the destination");
+        let steps = after.windows(2).all(|pair| pair[1] == pair[0] + 1);
+        assert!(steps, "{after:?}");
+    }
+}
+
+/// Transport mode for the migration port alone.
+fn connection(side: Side) -> Connection {
+    let mut connection = Connection::of(side, Family::V4);
+    connection.mode = "transport".into();
+    let (source, destination) = ("dynamic[tcp]".to_owned(), format!("dynamic[tcp/{PORT}]"));
+    let (local, remote) = match side {
+        Side::One => (source, destination),
+        Side::Two => (destination, source),
+    };
+    connection.local_ts = vec![local];
+    connection.remote_ts = vec![remote];
+    connection
+}
+
+/// The report of a finished command.
+pub(crate) fn report(done: &Finished) -> Value {
+    serde_json::from_str(&done.stdout).unwrap_or_else(|error| panic!("{error}: {done:?}"))
+}
+
+/// The report in the log of a command that ran in the background, and whether it succeeded.
+pub(crate) fn ended(mut process: Process) -> (Value, bool) {
+    let status = process.wait(LIMIT).unwrap();
+    let log = process.log().unwrap();
+    let json = log.find("{\n").map_or("", |at| &log[at..]);
+    (serde_json::from_str(json).unwrap_or_else(|error| panic!("{error}: {log}")), status.success())
+}
