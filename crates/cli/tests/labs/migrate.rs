@@ -90,7 +90,7 @@ fn a_killed_command_does_no_harm() {
     let hosts = Hosts::start("migrate-orphan");
     let mut migration = hosts.begin(BRISK / 2, &[]);
     migration.kill();
-    assert_eq!(hosts.destination.counts().unwrap(), [], "in the middle");
+    assert!(hosts.destination.counts().unwrap().is_empty(), "in the middle");
     let done = hosts.command(&["--verify"]).run_any().unwrap();
     let report = report(&done);
     assert!(done.status.success(), "{report:#}");

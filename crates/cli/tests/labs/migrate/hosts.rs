@@ -107,7 +107,7 @@ impl Hosts {
         assert_eq!(source, "running");
         assert_ne!(destination, "running");
         self.source.await_counts(LIMIT).unwrap();
-        assert_eq!(self.destination.counts().unwrap(), []);
+        assert_eq!(self.destination.counts().unwrap(), Vec::<u64>::new());
     }
 
     /// The virtual machine runs at the destination alone, where it goes on to count.
