@@ -54,7 +54,7 @@ impl Migrant {
         let machine = "-accel tcg,tb-size=64 -machine q35 -cpu qemu64 -m 256 -smp 1 -no-reboot -nodefaults \
                        -no-user-config -display none";
         let append = format!(
-            "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check rdinit=/usr/bin/count SECRET={secret} FILL={FILL}"
+            "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check tsc=nowatchdog rdinit=/usr/bin/count SECRET={secret} FILL={FILL}"
         );
         let cmd = namespace.cmd("qemu-system-x86_64").args(machine.split_ascii_whitespace());
         let cmd = cmd.args(["-name", name, "-append", &append]).args(more);
