@@ -88,7 +88,7 @@ fn the_source_goes_on_if_the_destination_dies() {
 #[test]
 fn a_killed_command_does_no_harm() {
     let hosts = Hosts::start("migrate-orphan");
-    let mut migration = hosts.begin(BRISK / 2, &[]);
+    let mut migration = hosts.begin(BRISK, &[]);
     migration.kill();
     assert!(hosts.destination.counts().unwrap().is_empty(), "in the middle");
     let done = hosts.command(&["--verify"]).run_any().unwrap();
