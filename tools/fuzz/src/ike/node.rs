@@ -182,7 +182,8 @@ impl Node {
             Event::InitiateDone { .. }
             | Event::InitiateMoved { .. }
             | Event::ChildRekeyed(..)
-            | Event::IkeRekeyed(..) => (),
+            | Event::IkeRekeyed(..)
+            | Event::OtherVoucher { .. } => (),
         }
     }
 
