@@ -182,8 +182,10 @@ impl Node {
             Event::InitiateDone { .. }
             | Event::InitiateMoved { .. }
             | Event::ChildRekeyed(..)
-            | Event::IkeRekeyed(..)
-            | Event::OtherVoucher { .. } => (),
+            | Event::IkeRekeyed(..) => (),
+            Event::OtherVoucher { identity, line, .. } => {
+                assert!(!identity.contains(char::is_control) && !line.contains(char::is_control));
+            }
         }
     }
 
