@@ -37,6 +37,13 @@ pub struct Sighting {
     pub decisive: bool,
 }
 
+impl Sighting {
+    /// One from nowhere known and without evidence, which is not decisive.
+    pub fn of(kind: Kind, subject: Subject, count: u64) -> Self {
+        Self { kind, subject, count, source: None, evidence: String::new(), decisive: false }
+    }
+}
+
 /// What has happened to an alarm.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum News {

@@ -8,6 +8,7 @@
 )]
 
 mod alarms;
+mod answer;
 mod check;
 mod cluster;
 mod configured;

@@ -159,10 +159,20 @@ impl Filter {
     pub fn counters(&self, set: CounterSet) -> Result<FilterCounters> {
         let mut counters = FilterCounters::default();
         for reason in Reason::ALL {
-            let values = self.loaded.counters.get_per_cpu(&set.key(*reason), &reason.name())?;
-            counters.set(*reason, &values);
+            counters.set(*reason, &self.counter_by_cpu(set, *reason)?);
         }
         Ok(counters)
+    }
+
+    /// One counter: a system call.
+    pub fn counter(&self, set: CounterSet, reason: Reason) -> Result<u64> {
+        let mut counters = FilterCounters::default();
+        counters.set(reason, &self.counter_by_cpu(set, reason)?);
+        Ok(counters.get(reason))
+    }
+
+    fn counter_by_cpu(&self, set: CounterSet, reason: Reason) -> Result<Vec<Vec<u8>>> {
+        self.loaded.counters.get_per_cpu(&set.key(reason), &reason.name())
     }
 
     /// The average time that the filter takes for a frame, over `runs` runs in the kernel

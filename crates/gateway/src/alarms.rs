@@ -102,54 +102,38 @@ impl Alarms {
 
     /// A router's message that this gateway does not believe: it quotes a packet that was not sent.
     pub(crate) fn disbelieved_router(&mut self, remote: IpAddr, mtu: u16) {
-        self.see(Sighting {
-            kind: Kind::PathMtu,
-            subject: Subject::Address(remote),
-            count: 1,
-            source: None,
-            evidence: format!("an ICMP error says that the path to {remote} takes {mtu} octets, and quotes a packet that was not sent"),
-            decisive: false,
-        });
+        let evidence = format!(
+            "an ICMP error says that the path to {remote} takes {mtu} octets, and quotes a packet that was \
+             not sent"
+        );
+        self.see(Sighting { evidence, ..Sighting::of(Kind::PathMtu, Subject::Address(remote), 1) });
     }
 
     /// The path to a peer takes only so much now.
     pub(crate) fn path_mtu(&mut self, remote: IpAddr, mtu: u16) {
         if mtu < LEAST_PLAUSIBLE_MTU {
-            self.see(Sighting {
-                kind: Kind::PathMtu,
-                subject: Subject::Address(remote),
-                count: 1,
-                source: None,
-                evidence: format!(
-                    "an ICMP error says that the path to {remote} takes {mtu} octets, less than any link of IPv6"
-                ),
-                decisive: true,
-            });
+            let evidence = format!(
+                "an ICMP error says that the path to {remote} takes {mtu} octets, less than any link of IPv6"
+            );
+            let sighting = Sighting::of(Kind::PathMtu, Subject::Address(remote), 1);
+            self.see(Sighting { evidence, decisive: true, ..sighting });
         }
     }
 
     /// Another CA has vouched for a peer than before.
     pub(crate) fn other_voucher(&mut self, identity: String, line: String) {
-        self.see(Sighting {
-            kind: Kind::Certificate,
-            subject: Subject::Identity(identity),
-            count: 1,
-            source: None,
-            evidence: format!("another CA than before: {line}"),
-            decisive: true,
-        });
+        let evidence = format!("another CA than before: {line}");
+        let sighting = Sighting::of(Kind::Certificate, Subject::Identity(identity), 1);
+        self.see(Sighting { evidence, decisive: true, ..sighting });
     }
 
     /// Of `received` packets of a Child SA, so many came behind later ones.
     pub(crate) fn reordered(&mut self, child: ChildSaId, received: u64, late: u64) {
         if late.saturating_mul(LATE_SHARE) >= received && late > 0 {
+            let evidence = format!("{late} of {received} packets came behind later ones");
             self.see(Sighting {
-                kind: Kind::Reordering,
-                subject: Subject::ChildSa(child.0),
-                count: late,
-                source: None,
-                evidence: format!("{late} of {received} packets came behind later ones"),
-                decisive: false,
+                evidence,
+                ..Sighting::of(Kind::Reordering, Subject::ChildSa(child.0), late)
             });
         }
     }

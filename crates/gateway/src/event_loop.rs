@@ -341,7 +341,7 @@ impl Loop {
         let now = self.gateway.now;
         let due = [self.gateway.endpoint.next_timeout(), self.server.next_deadline()].into_iter().flatten();
         let protocol = due.map(|at| at.since(now)).min();
-        let clock = [Some(self.next_housekeeping), self.gateway.next_look_for_attacks(), farewell];
+        let clock = [Some(self.next_housekeeping), self.gateway.alarms.next_look(), farewell];
         let instants = clock.into_iter().flatten().map(|at| at.saturating_duration_since(Instant::now()));
         protocol.into_iter().chain(instants).min().unwrap_or(HOUSEKEEPING_INTERVAL)
     }

@@ -50,6 +50,7 @@ use testudo_ipsec::selector::SelectorPair;
 use testudo_vici::overlap::SelectorIndex;
 use testudo_vici::schema::Policy;
 use testudo_vici::shut::Cause;
+use traffic::Seen;
 
 /// All state of the control thread but its descriptors.
 pub(crate) struct Gateway {
@@ -87,8 +88,8 @@ pub(crate) struct Gateway {
     /// While `watched`: every IKE SA as last seen, so that an SA that goes down can still be
     /// described.
     ikes: BTreeMap<IkeSaId, IkeSaStatus>,
-    /// Packets received, sent and late up to the last look, by Child SA.
-    seen: BTreeMap<ChildSaId, (u64, u64, u64)>,
+    /// Packets up to the last look, by Child SA.
+    seen: BTreeMap<ChildSaId, Seen>,
     /// Packets by shard: those carried, up to the last look.
     shard_packets: ShardPackets,
     /// While a look at all Child SAs is under way: the last one that was looked at.
@@ -96,7 +97,7 @@ pub(crate) struct Gateway {
     /// How busy this node is.
     load: Load,
     virtual_ips: VirtualIps,
-    alarms: Alarms,
+    pub(crate) alarms: Alarms,
     /// Where neighbours were.
     claims: Claims,
     /// The programs that alarms have started.

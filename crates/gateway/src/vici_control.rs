@@ -385,7 +385,7 @@ impl Control for Gateway {
 
     fn counters(&self) -> Counters {
         let mut counters = self.data.counters();
-        counters.alarms = self.raised_alarms();
+        counters.alarms = self.alarms.raised();
         let stats = self.endpoint.stats();
         let mut named = |name: &str, value: u64| counters.ike.push((name.to_owned(), value));
         named("received", stats.received);
@@ -444,7 +444,7 @@ impl Control for Gateway {
     }
 
     fn alarms(&self, above: u64) -> AlarmPage {
-        self.alarm_page(above)
+        self.alarms.page(above)
     }
 
     fn exchanges(&self) -> &Exchanges {

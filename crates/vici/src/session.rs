@@ -63,7 +63,6 @@ impl Event {
     /// The name on the wire.
     pub fn name(self) -> &'static str {
         match self {
-            Self::TestudoAlarm => "testudo-alarm",
             Self::ListSa => "list-sa",
             Self::ListConn => "list-conn",
             Self::ListPolicy => "list-policy",
@@ -76,6 +75,7 @@ impl Event {
             Self::ChildUpdown => "child-updown",
             Self::IkeRekey => "ike-rekey",
             Self::ChildRekey => "child-rekey",
+            Self::TestudoAlarm => "testudo-alarm",
         }
     }
 

@@ -1,6 +1,7 @@
 //! The Child SA that protects the migration, as both daemons list it.
 
 use super::requirement::Refusal;
+use crate::answer::{number, text, wrong};
 use std::net::{IpAddr, SocketAddr};
 use testudo_base::prefix::Prefix;
 use testudo_vici::Error;
@@ -96,10 +97,6 @@ pub(super) fn find(
 impl ChildSa {
     fn read(ike: &Message, child: &Message) -> Result<Self, Error> {
         let texts = |key| child.texts(key).map(str::to_owned).collect();
-        let packets = |key: &str| {
-            let found = text(child, key)?;
-            found.parse().map_err(|_| wrong(key, &found, "a number"))
-        };
         Ok(Self {
             name: text(child, "name")?,
             local: End::read(ike, "local")?,
@@ -112,7 +109,10 @@ impl ChildSa {
             integrity: child.text("integ-alg").map(str::to_owned),
             spi_in: text(child, "spi-in")?,
             spi_out: text(child, "spi-out")?,
-            packets: Packets { inbound: packets("packets-in")?, outbound: packets("packets-out")? },
+            packets: Packets {
+                inbound: number(child, "packets-in")?,
+                outbound: number(child, "packets-out")?,
+            },
             local_ts: texts("local-ts"),
             remote_ts: texts("remote-ts"),
         })
@@ -194,12 +194,4 @@ fn permits(limit: &str, port: Option<u16>) -> bool {
         matches!((bounds, port), ((Ok(first), Ok(last)), Some(port)) if (first..=last).contains(&port))
     };
     protocol == TCP && ports.is_none_or(includes)
-}
-
-fn text(message: &Message, key: &str) -> Result<String, Error> {
-    message.text(key).map(str::to_owned).ok_or_else(|| wrong(key, "missing", "text"))
-}
-
-fn wrong(key: &str, found: &str, expected: &'static str) -> Error {
-    Error::Answer { key: key.to_owned(), found: found.to_owned(), expected }
 }

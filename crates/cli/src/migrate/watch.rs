@@ -1,9 +1,12 @@
 //! The watch on both hosts: alarms of testudod, by its command `testudo-alarms`.
 
 use super::vm::Side;
+use crate::answer::wrong;
 use std::path::Path;
 use std::time::Duration;
+use testudo_alarms::Severity;
 use testudo_vici::Error;
+use testudo_vici::alarms::{AlarmPage, AlarmReport};
 use testudo_vici::client::Client;
 use testudo_vici::message::Message;
 
@@ -16,14 +19,6 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 /// More pages than a daemon keeps alarms: an answer that never ends is wrong.
 const MAX_PAGES: usize = 100;
 
-/// How serious an alarm is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Severity {
-    Notice,
-    Warning,
-    Critical,
-}
-
 /// The alarms that cancel a migration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum CancelOn {
@@ -33,23 +28,15 @@ pub(super) enum CancelOn {
 }
 
 impl CancelOn {
-    fn includes(self, severity: Severity) -> bool {
-        match self {
+    fn includes(self, alarm: &AlarmReport) -> Result<bool, Error> {
+        let unknown = || wrong("severity", &alarm.severity, "notice, warning or critical");
+        let severity = Severity::from_name(&alarm.severity).ok_or_else(unknown)?;
+        Ok(match self {
             Self::Warning => severity >= Severity::Warning,
             Self::Critical => severity >= Severity::Critical,
             Self::Never => false,
-        }
+        })
     }
-}
-
-/// An alarm, as far as a migration is concerned.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Alarm {
-    number: u64,
-    severity: Severity,
-    kind: String,
-    subject: String,
-    evidence: String,
 }
 
 /// Why the watch does not let a migration go on.
@@ -61,15 +48,6 @@ pub(super) enum WatchEnd {
     Off(Side),
     #[error("the {side}'s testudod cannot be asked for alarms: {error}")]
     Silent { side: Side, error: Error },
-}
-
-/// One page of the answer.
-#[derive(Debug, PartialEq, Eq)]
-struct Page {
-    watching: bool,
-    last: u64,
-    more: bool,
-    alarms: Vec<Alarm>,
 }
 
 /// The watch on both hosts from one moment on.
@@ -118,16 +96,18 @@ impl Post {
     fn look(&mut self, cancel_on: CancelOn) -> Result<(), WatchEnd> {
         let side = self.side;
         for _ in 0..MAX_PAGES {
-            let page = ask(&mut self.client, self.last);
-            let page = page.map_err(|error| WatchEnd::Silent { side, error })?;
+            let silent = |error| WatchEnd::Silent { side, error };
+            let page = ask(&mut self.client, self.last).map_err(silent)?;
             if !page.watching {
                 return Err(WatchEnd::Off(side));
             }
             let latest = page.alarms.iter().map(|alarm| alarm.number).max();
             self.last = self.last.max(latest.unwrap_or(page.last));
-            if let Some(alarm) = page.alarms.into_iter().find(|alarm| cancel_on.includes(alarm.severity)) {
-                let Alarm { kind, subject, evidence, .. } = alarm;
-                return Err(WatchEnd::Alarm { side, kind, subject, evidence });
+            for alarm in page.alarms {
+                if cancel_on.includes(&alarm).map_err(silent)? {
+                    let AlarmReport { kind, subject, evidence, .. } = alarm;
+                    return Err(WatchEnd::Alarm { side, kind, subject, evidence });
+                }
             }
             if !page.more {
                 break;
@@ -138,59 +118,8 @@ impl Post {
 }
 
 /// Alarms above a number; above the highest there are none.
-fn ask(client: &mut Client, above: u64) -> Result<Page, Error> {
+fn ask(client: &mut Client, above: u64) -> Result<AlarmPage, Error> {
     let mut arguments = Message::new();
     arguments.add_text("above", above);
-    Page::read(&client.request(COMMAND, arguments)?)
-}
-
-impl Page {
-    fn read(message: &Message) -> Result<Self, Error> {
-        let alarms = message.section("alarms").into_iter().flat_map(Message::sections);
-        Ok(Self {
-            watching: yes(message, "watching")?,
-            last: number("last", text(message, "last")?)?,
-            more: yes(message, "more")?,
-            alarms: alarms.map(|(number, alarm)| Alarm::read(number, alarm)).collect::<Result<_, _>>()?,
-        })
-    }
-}
-
-impl Alarm {
-    fn read(name: &str, message: &Message) -> Result<Self, Error> {
-        let owned = |key| text(message, key).map(str::to_owned);
-        let severity = match text(message, "severity")? {
-            "notice" => Severity::Notice,
-            "warning" => Severity::Warning,
-            "critical" => Severity::Critical,
-            other => return Err(wrong("severity", other, "notice, warning or critical")),
-        };
-        Ok(Self {
-            number: number("alarms", name)?,
-            severity,
-            kind: owned("kind")?,
-            subject: owned("subject")?,
-            evidence: owned("evidence")?,
-        })
-    }
-}
-
-fn text<'a>(message: &'a Message, key: &str) -> Result<&'a str, Error> {
-    message.text(key).ok_or_else(|| wrong(key, "missing", "text"))
-}
-
-fn yes(message: &Message, key: &str) -> Result<bool, Error> {
-    match text(message, key)? {
-        "yes" => Ok(true),
-        "no" => Ok(false),
-        other => Err(wrong(key, other, "yes or no")),
-    }
-}
-
-fn number(key: &str, text: &str) -> Result<u64, Error> {
-    text.parse().map_err(|_| wrong(key, text, "a number"))
-}
-
-fn wrong(key: &str, found: &str, expected: &'static str) -> Error {
-    Error::Answer { key: key.to_owned(), found: found.to_owned(), expected }
+    AlarmPage::from_message(&client.request(COMMAND, arguments)?)
 }

@@ -1,5 +1,6 @@
 //! Tunnels, from `list-sa` events.
 
+use crate::answer::{number, optional, text};
 use serde::Serialize;
 use testudo_vici::Error;
 use testudo_vici::message::Message;
@@ -144,25 +145,4 @@ fn suite(message: &Message) -> String {
         message.text(&format!("ake{number}")).map(|method| format!("KE{number}_{method}"))
     });
     cipher(message).into_iter().chain(rest).chain(additional).collect::<Vec<_>>().join("/")
-}
-
-pub(super) fn section<'a>(message: &'a Message, key: &str) -> Result<&'a Message, Error> {
-    message.section(key).ok_or_else(|| wrong(key, "missing", "a section"))
-}
-
-pub(super) fn text(message: &Message, key: &str) -> Result<String, Error> {
-    message.text(key).map(str::to_owned).ok_or_else(|| wrong(key, "missing", "text"))
-}
-
-pub(super) fn number(message: &Message, key: &str) -> Result<u64, Error> {
-    optional(message, key)?.ok_or_else(|| wrong(key, "missing", "a number"))
-}
-
-fn optional(message: &Message, key: &str) -> Result<Option<u64>, Error> {
-    let parse = |text: &str| text.parse().map_err(|_| wrong(key, text, "a number"));
-    message.text(key).map(parse).transpose()
-}
-
-fn wrong(key: &str, found: &str, expected: &'static str) -> Error {
-    Error::Answer { key: key.to_owned(), found: found.to_owned(), expected }
 }

@@ -2,6 +2,7 @@
 
 use super::children;
 use super::sa::{self, IkeSa};
+use crate::answer;
 use serde::Serialize;
 use testudo_vici::Error;
 use testudo_vici::children::ChildReport;
@@ -54,13 +55,13 @@ impl Snapshot {
 
 impl Daemon {
     fn read(version: &Message, stats: &Message) -> Result<Self, Error> {
-        let uptime = sa::section(stats, "uptime")?;
+        let uptime = answer::section(stats, "uptime")?;
         Ok(Self {
-            name: sa::text(version, "daemon")?,
-            version: sa::text(version, "version")?,
-            uptime: sa::text(uptime, "running")?,
-            since: sa::text(uptime, "since")?,
-            half_open: sa::number(sa::section(stats, "ikesas")?, "half-open")?,
+            name: answer::text(version, "daemon")?,
+            version: answer::text(version, "version")?,
+            uptime: answer::text(uptime, "running")?,
+            since: answer::text(uptime, "since")?,
+            half_open: answer::number(answer::section(stats, "ikesas")?, "half-open")?,
         })
     }
 }

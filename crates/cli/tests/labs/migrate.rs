@@ -5,8 +5,9 @@ mod hosts;
 mod watching;
 
 use hosts::{Hosts, LIMIT, SECRET, ended, report};
-use serde_json::json;
+use serde_json::{Value, json};
 use testudo_lab::capture::Capture;
+use testudo_lab::process::Process;
 use testudo_lab::topology::WIRE_PORTS;
 use testudo_lab::wait_until;
 use testudo_qmp::Client;
@@ -15,6 +16,15 @@ use testudo_qmp::Client;
 const SLOW: u64 = 2_000_000;
 /// Octets a second that a capture keeps up with.
 const BRISK: u64 = 40_000_000;
+
+/// The migration ends like that, and the virtual machine runs at the source.
+fn at_the_source_after(result: &str, migration: Process) -> Value {
+    let (report, succeeded) = ended(migration);
+    assert!(!succeeded);
+    let expected = (&json!(result), &json!("source"));
+    assert_eq!((&report["result"], &report["runs_at"]), expected, "{report:#}");
+    report
+}
 
 #[test]
 fn a_virtual_machine_moves_and_nothing_of_it_can_be_read() {
@@ -78,9 +88,7 @@ fn the_source_goes_on_if_the_destination_dies() {
     let mut hosts = Hosts::start("migrate-killed");
     let migration = hosts.begin(SLOW, &[]);
     hosts.destination.process().kill();
-    let (report, succeeded) = ended(migration);
-    assert!(!succeeded);
-    assert_eq!((&report["result"], &report["runs_at"]), (&json!("failed"), &json!("source")), "{report:#}");
+    at_the_source_after("failed", migration);
     hosts.run_at_source();
 }
 
@@ -103,13 +111,7 @@ fn the_source_goes_on_if_the_link_is_cut() {
     let hosts = Hosts::start("migrate-cut");
     let migration = hosts.begin(SLOW, &["--stall", "3"]);
     hosts.t.wire.ip(&format!("link set {} down", WIRE_PORTS[1])).unwrap();
-    let (report, succeeded) = ended(migration);
-    assert!(!succeeded);
-    assert_eq!(
-        (&report["result"], &report["runs_at"]),
-        (&json!("cancelled"), &json!("source")),
-        "{report:#}"
-    );
+    let report = at_the_source_after("cancelled", migration);
     assert_eq!(report["reason"], "no progress for 3 seconds");
     hosts.run_at_source();
     // What the source's kernel has not sent may be delivered now: it starts nothing.
@@ -127,13 +129,7 @@ fn an_alarm_cancels() {
     let hosts = Hosts::start("migrate-alarm");
     let migration = hosts.begin(SLOW, &[]);
     hosts.watching[0].raise();
-    let (report, succeeded) = ended(migration);
-    assert!(!succeeded);
-    assert_eq!(
-        (&report["result"], &report["runs_at"]),
-        (&json!("cancelled"), &json!("source")),
-        "{report:#}"
-    );
+    let report = at_the_source_after("cancelled", migration);
     let reason = report["reason"].as_str().unwrap();
     assert_eq!(reason, "alarm at the source: forged-packets, child lab-1: an attack by the test");
     hosts.run_at_source();

@@ -1,69 +1,49 @@
 //! Sightings of IKE: from the counters of what it refuses.
 
-use std::net::IpAddr;
 use testudo_alarms::{Kind, Sighting, Subject};
 use testudo_ike::endpoint::{Discard, Stats};
 
-/// What tells of guessed keys and identities.
-const BRUTE_FORCE: [Discard; 2] = [Discard::Refused, Discard::Integrity];
-/// What tells of IKE_SA_INIT requests that nobody goes on with.
-const FLOOD: [Discard; 5] = [
-    Discard::HalfOpenLimit,
-    Discard::SourceLimit,
-    Discard::HalfOpenEvicted,
-    Discard::HalfOpenExpired,
-    Discard::BadCookie,
+/// What each reason of a refusal tells.
+const REFUSALS: [(Discard, Kind, &str); 7] = [
+    (Discard::Refused, Kind::IkeBruteForce, "IKE_AUTH was refused: the log says why"),
+    (Discard::Integrity, Kind::IkeBruteForce, "the integrity check of an IKE message failed"),
+    (Discard::HalfOpenLimit, Kind::HalfOpenFlood, "too many half-open IKE SAs in total"),
+    (Discard::SourceLimit, Kind::HalfOpenFlood, "too many half-open IKE SAs of one source"),
+    (Discard::HalfOpenEvicted, Kind::HalfOpenFlood, "a half-open IKE SA was displaced"),
+    (Discard::HalfOpenExpired, Kind::HalfOpenFlood, "IKE_AUTH did not come in time"),
+    (Discard::BadCookie, Kind::HalfOpenFlood, "a cookie that was not issued here"),
 ];
 
 /// The counters of the last look. `None` before the first one.
 #[derive(Default)]
 pub(super) struct IkeCounts(Option<Counted>);
 
+#[derive(Clone, Copy)]
 struct Counted {
-    brute_force: [u64; BRUTE_FORCE.len()],
-    flood: [u64; FLOOD.len()],
+    refusals: [u64; REFUSALS.len()],
     cookies: u64,
 }
 
 impl IkeCounts {
     pub(super) fn look(&mut self, stats: &Stats) -> Vec<Sighting> {
-        let counted = Counted {
-            brute_force: BRUTE_FORCE.map(|reason| stats.discarded(reason)),
-            flood: FLOOD.map(|reason| stats.discarded(reason)),
-            cookies: stats.cookies_demanded,
-        };
-        let Some(before) = self.0.replace(Counted { ..counted }) else { return Vec::new() };
+        let refusals = REFUSALS.map(|(reason, ..)| stats.discarded(reason));
+        let now = Counted { refusals, cookies: stats.cookies_demanded };
+        let Some(before) = self.0.replace(now) else { return Vec::new() };
         let mut seen = Vec::new();
-        for ((reason, now), before) in
-            BRUTE_FORCE.into_iter().zip(counted.brute_force).zip(before.brute_force)
+        for ((reason, kind, evidence), (now, before)) in
+            REFUSALS.into_iter().zip(now.refusals.into_iter().zip(before.refusals))
         {
             let source = stats.latest_source(reason);
-            let subject = source.map_or(Subject::Gateway, Subject::Address);
-            let text = match reason {
-                Discard::Refused => "IKE_AUTH was refused: the log says why",
-                _ => "the integrity check of an IKE message failed",
-            };
-            seen.push(sighting(Kind::IkeBruteForce, subject, now - before.min(now), source, text));
-        }
-        for ((reason, now), before) in FLOOD.into_iter().zip(counted.flood).zip(before.flood) {
-            let source = stats.latest_source(reason);
-            let text = match reason {
-                Discard::HalfOpenLimit => "too many half-open IKE SAs in total",
-                Discard::SourceLimit => "too many half-open IKE SAs of one source",
-                Discard::HalfOpenEvicted => "a half-open IKE SA was displaced",
-                Discard::BadCookie => "a cookie that was not issued here",
-                _ => "IKE_AUTH did not come in time",
-            };
-            seen.push(sighting(Kind::HalfOpenFlood, Subject::Gateway, now - before.min(now), source, text));
+            let guesser = source.filter(|_| kind == Kind::IkeBruteForce);
+            let subject = guesser.map_or(Subject::Gateway, Subject::Address);
+            let sighting = Sighting::of(kind, subject, now.saturating_sub(before));
+            seen.push(Sighting { source, evidence: evidence.to_owned(), ..sighting });
         }
         // Initiators that exist come back with their cookie, and are then counted as what becomes of
         // them. A flood from forged addresses ends here.
-        let cookies = counted.cookies - before.cookies.min(counted.cookies);
-        seen.push(sighting(Kind::HalfOpenFlood, Subject::Gateway, cookies, None, "a cookie was demanded"));
+        let cookies = now.cookies.saturating_sub(before.cookies);
+        let sighting = Sighting::of(Kind::HalfOpenFlood, Subject::Gateway, cookies);
+        seen.push(Sighting { evidence: "a cookie was demanded".to_owned(), ..sighting });
         seen
     }
-}
-
-fn sighting(kind: Kind, subject: Subject, count: u64, source: Option<IpAddr>, text: &str) -> Sighting {
-    Sighting { kind, subject, count, source, evidence: text.to_owned(), decisive: false }
 }

@@ -52,14 +52,9 @@ impl Moved {
     /// As a sighting: packets for a peer go there now.
     pub(crate) fn sighting(&self) -> Sighting {
         let Self { address, from, to, interface } = self;
-        Sighting {
-            kind: Kind::AddressSpoofing,
-            subject: Subject::Address(*address),
-            count: 1,
-            source: None,
-            evidence: format!("on {interface} {address} was at {from} and is at {to} now"),
-            decisive: true,
-        }
+        let evidence = format!("on {interface} {address} was at {from} and is at {to} now");
+        let sighting = Sighting::of(Kind::AddressSpoofing, Subject::Address(*address), 1);
+        Sighting { evidence, decisive: true, ..sighting }
     }
 }
 

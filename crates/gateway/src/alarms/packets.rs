@@ -89,21 +89,24 @@ impl PacketCounts {
             let samples = source.take_samples(reason);
             match reason {
                 DropReason::UnknownSpi => seen.extend(self.scan(now, count, &samples)),
-                DropReason::ClearButProtected => seen.push(clear(count, samples.first())),
+                DropReason::ClearButProtected => {
+                    let sighting = Sighting::of(Kind::ClearText, Subject::Gateway, count);
+                    seen.push(of_sample(sighting, samples.first()));
+                }
                 _ => self.of_sas(now, source, reason, count, &samples, &mut seen),
             }
         }
         let more = overlaps.saturating_sub(std::mem::replace(&mut self.overlaps, overlaps));
         if more > 0 {
-            let evidence = String::new();
-            seen.push(sighting(Kind::FragmentOverlap, Subject::Gateway, more, None, evidence));
+            seen.push(Sighting::of(Kind::FragmentOverlap, Subject::Gateway, more));
         }
         for (port, dropped) in ports {
             let before = self.ports.insert(port.clone(), dropped).unwrap_or(dropped);
             let more = dropped.saturating_sub(before);
             if more > 0 {
                 let evidence = format!("dropped by the filter of {port}");
-                seen.push(sighting(Kind::ClearText, Subject::Port(port), more, None, evidence));
+                let sighting = Sighting::of(Kind::ClearText, Subject::Port(port), more);
+                seen.push(Sighting { evidence, ..sighting });
             }
         }
         seen
@@ -119,8 +122,8 @@ impl PacketCounts {
         if different.len() < SCAN_SPIS {
             return None;
         }
-        let Evidence { source, text } = samples.first().map(describe)?;
-        Some(sighting(Kind::SpiScan, Subject::Gateway, count, source, text))
+        let sample = samples.first()?;
+        Some(of_sample(Sighting::of(Kind::SpiScan, Subject::Gateway, count), Some(sample)))
     }
 
     /// Packets of SAs. The samples tell which SAs they are, and the SAs how many each has dropped.
@@ -153,35 +156,34 @@ impl PacketCounts {
             // Of an SA that was not watched before, all of them may be new.
             let of_sa = sa.dropped.saturating_sub(before.unwrap_or_default()).min(left);
             let lively = is_new || known.moved.is_some_and(|moved| now.duration_since(moved) < LIVELY);
-            let kind = match reason {
-                DropReason::AuthFailed => Kind::ForgedPackets,
-                _ if lively => Kind::ReplayBurst,
-                _ => Kind::CounterReversal,
-            };
             left -= of_sa;
             let Evidence { source, text } = describe(sample);
-            let text = format!("{text}; peer {}, highest number accepted {}", sa.remote, sa.high_water_mark);
-            seen.push(sighting(kind, Subject::ChildSa(sa.child.0), of_sa, source, text));
+            let evidence =
+                format!("{text}; peer {}, highest number accepted {}", sa.remote, sa.high_water_mark);
+            let sighting = Sighting::of(kind_of(reason, lively), Subject::ChildSa(sa.child.0), of_sa);
+            seen.push(Sighting { source, evidence, ..sighting });
         }
         if left > 0 {
-            let kind = match reason {
-                DropReason::AuthFailed => Kind::ForgedPackets,
-                _ => Kind::ReplayBurst,
-            };
-            seen.push(sighting(kind, Subject::Gateway, left, None, String::new()));
+            seen.push(Sighting::of(kind_of(reason, true), Subject::Gateway, left));
         }
     }
 }
 
-fn clear(count: u64, sample: Option<&Sample>) -> Sighting {
-    let evidence = sample.map(describe);
-    let source = evidence.as_ref().and_then(|evidence| evidence.source);
-    let text = evidence.map(|evidence| evidence.text).unwrap_or_default();
-    sighting(Kind::ClearText, Subject::Gateway, count, source, text)
+/// What packets of an SA tell that are dropped for a reason; `lively` if it receives others, too.
+fn kind_of(reason: DropReason, lively: bool) -> Kind {
+    match reason {
+        DropReason::AuthFailed => Kind::ForgedPackets,
+        _ if lively => Kind::ReplayBurst,
+        _ => Kind::CounterReversal,
+    }
 }
 
-fn sighting(kind: Kind, subject: Subject, count: u64, source: Option<IpAddr>, evidence: String) -> Sighting {
-    Sighting { kind, subject, count, source, evidence, decisive: false }
+/// The sighting with its source and evidence, if there is a sample.
+fn of_sample(sighting: Sighting, sample: Option<&Sample>) -> Sighting {
+    match sample.map(describe) {
+        Some(Evidence { source, text }) => Sighting { source, evidence: text, ..sighting },
+        None => sighting,
+    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Programs that are run for alarms.
 
+use crate::updown::PATH;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -11,7 +12,6 @@ use testudo_vici::trust;
 const PROGRAM_TIMEOUT: Duration = Duration::from_secs(30);
 /// Programs at the same time. An attacker must not be able to start very many.
 const MAX_PROGRAMS: usize = 4;
-const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// The programs that run now.
 #[derive(Default)]

@@ -172,6 +172,11 @@ impl DataPath {
         self.sas.packets_of_some(behind, most)
     }
 
+    /// Packets of a Child SA that came behind later ones.
+    pub(crate) fn late(&self, child: ChildSaId) -> u32 {
+        self.sas.late(child)
+    }
+
     /// Packets of each shard that were relayed to the node that carries it.
     pub(crate) fn relayed_by_shard(&self) -> [u64; SHARDS] {
         let mut all = [0; SHARDS];

@@ -15,7 +15,7 @@ use std::net::IpAddr;
 use testudo_base::prefix::Prefix;
 use testudo_base::spi::Spi;
 use testudo_fastpath::fib::{Fib, PortIndex, PortLink};
-use testudo_fastpath::filter::{CounterSet, Filter, FilterCounters, FilterPort, PrefixUses, XdpMode};
+use testudo_fastpath::filter::{CounterSet, Filter, FilterCounters, FilterPort, PrefixUses, Reason, XdpMode};
 use testudo_fastpath::netlink::{Guard as RouteGuard, GuardRoutes};
 use testudo_fastpath::port::Port;
 use testudo_fastpath::port::xdp::XdpPort;
@@ -157,6 +157,11 @@ impl Guard {
     /// What the filter has counted on a port.
     pub(super) fn counters(&self, port: &FilterPort) -> Result<FilterCounters> {
         Ok(self.filter.counters(CounterSet::Port(port.index))?)
+    }
+
+    /// One of the filter's counters for one port.
+    pub(super) fn counter(&self, port: &FilterPort, reason: Reason) -> Result<u64> {
+        Ok(self.filter.counter(CounterSet::Port(port.index), reason)?)
     }
 
     /// The ports with the filter.

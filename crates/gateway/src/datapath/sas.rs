@@ -387,6 +387,11 @@ impl Sas {
         Some((sa.inbound.counters().totals(), sa.outbound.counters().totals()))
     }
 
+    /// Packets of a Child SA that came behind later ones.
+    pub(super) fn late(&self, child: ChildSaId) -> u32 {
+        self.installed.get(&child).map_or(0, |sa| sa.inbound.window().late())
+    }
+
     /// An inbound SA, and how many packets it has dropped for that reason.
     pub(super) fn view(&self, spi: Spi, reason: DropReason) -> Option<SaView> {
         let child = *self.by_spi.get(&spi)?;
@@ -408,7 +413,6 @@ impl Sas {
             shard: sa.inbound.spi().shard(),
             received: sa.inbound.counters().totals().packets,
             sent: sa.outbound.counters().totals().packets,
-            late: sa.inbound.window().late().into(),
         };
         self.installed.range((from, Bound::Unbounded)).take(most).map(packets).collect()
     }
@@ -420,8 +424,6 @@ pub(crate) struct SaPackets {
     pub(crate) shard: Shard,
     pub(crate) received: u64,
     pub(crate) sent: u64,
-    /// Of those received, and of replays, the ones that came behind later packets.
-    pub(crate) late: u64,
 }
 
 fn hash(addr: IpAddr) -> u64 {

@@ -29,10 +29,7 @@ impl PacketSource for DataPath {
     }
 
     fn clear_dropped(&self) -> Vec<(String, u64)> {
-        let of_port = |port| {
-            let counters = self.guard.counters(port).ok()?;
-            counters.iter().find(|(reason, _)| *reason == Reason::DropClearInbound).map(|(_, count)| count)
-        };
+        let of_port = |port| self.guard.counter(port, Reason::DropClearInbound).ok();
         let ports = self.guard.ports().iter();
         ports.filter_map(|port| Some((port.name.clone(), of_port(port)?))).collect()
     }

@@ -4,12 +4,9 @@ use super::{Gateway, Note};
 use crate::alarms::Counts;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
-use std::time::Instant;
 use testudo_alarms::{Alarm, News, Severity};
 use testudo_fastpath::fib::Route;
 use testudo_ike::output::LogLevel;
-use testudo_vici::alarms::AlarmPage;
-use testudo_vici::counters::Named;
 
 impl Gateway {
     /// Looks at the counters, if it is time to, and passes on what the watch has to say.
@@ -19,11 +16,6 @@ impl Gateway {
         while let Some(news) = self.alarms.next_news() {
             self.tell_of_alarm(news);
         }
-    }
-
-    /// When the counters are to be looked at next.
-    pub(crate) fn next_look_for_attacks(&self) -> Option<Instant> {
-        self.alarms.next_look()
     }
 
     /// The kernel's table of neighbours may have changed.
@@ -44,7 +36,6 @@ impl Gateway {
         for neighbour in moved.iter().filter(|moved| next_hops.contains(&moved.address)) {
             self.alarms.see(neighbour.sighting());
         }
-        self.look_for_attacks();
     }
 
     fn tell_of_alarm(&mut self, news: News) {
@@ -70,16 +61,6 @@ impl Gateway {
             self.log(None, None, LogLevel::Warning, line);
         }
         self.notes.push_back(Note::Alarm(state, report));
-    }
-
-    /// How many alarms each kind has raised.
-    pub(crate) fn raised_alarms(&self) -> Named {
-        self.alarms.raised()
-    }
-
-    /// A page of the alarms.
-    pub(crate) fn alarm_page(&self, above: u64) -> AlarmPage {
-        self.alarms.page(above)
     }
 }
 

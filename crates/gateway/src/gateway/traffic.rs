@@ -12,6 +12,15 @@ use testudo_ipsec::spd::PolicyId;
 /// Child SAs that are looked at in one turn. Very many would make others wait for too long.
 const MAX_SAS_PER_LOOK: usize = 2048;
 
+/// What a Child SA had carried at the last look.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Seen {
+    received: u64,
+    sent: u64,
+    /// Packets that came behind later ones.
+    late: u32,
+}
+
 impl Gateway {
     /// Handles the events of workers.
     pub(crate) fn worker_events(&mut self) {
@@ -99,19 +108,21 @@ impl Gateway {
     pub(crate) fn look_at_traffic(&mut self) {
         let Some(behind) = self.looked_at else { return };
         let some = self.data.packets_of_some(behind, MAX_SAS_PER_LOOK);
-        for &SaPackets { child, shard, received, sent, late } in &some {
+        for &SaPackets { child, shard, received, sent } in &some {
             // A new Child SA has carried nothing.
-            let now = (received, sent, late);
             let before = self.seen.get(&child).copied().unwrap_or_default();
-            if before == now {
+            if (before.received, before.sent) == (received, sent) {
                 continue;
             }
-            self.seen.insert(child, now);
+            // Only a packet that is received can be late.
+            let late = if before.received == received { before.late } else { self.data.late(child) };
+            self.seen.insert(child, Seen { received, sent, late });
+            let received = received.saturating_sub(before.received);
             if let Some(carried) = self.shard_packets.carried.get_mut(usize::from(shard.0)) {
-                *carried += received.saturating_sub(before.0) + sent.saturating_sub(before.1);
+                *carried += received + sent.saturating_sub(before.sent);
             }
-            self.alarms.reordered(child, received.saturating_sub(before.0), late.saturating_sub(before.2));
-            if before.0 < now.0 {
+            if received > 0 {
+                self.alarms.reordered(child, received, late.saturating_sub(before.late).into());
                 self.endpoint.traffic_seen(self.now, child);
             }
         }

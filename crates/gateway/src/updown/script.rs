@@ -18,7 +18,7 @@ use testudo_ike::output::LogLevel;
 use testudo_vici::trust::{self, Untrusted};
 
 /// Where scripts find programs.
-const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+pub(crate) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// Octets of a run's output that go to the log.
 const MAX_OUTPUT_OCTETS: usize = 8192;
 /// How often a script is checked that has closed its output, or whose children keep it open.

@@ -1,7 +1,7 @@
 //! The emulated machine, for booting and for restoring a saved state.
 
 use super::image::Image;
-use super::qmp::{self, Monitor};
+use super::qmp::Monitor;
 use super::{CONNECT_LIMIT, CONTROL, CONTROL_MAC, shell};
 use crate::command::Cmd;
 use crate::process::Process;
@@ -72,9 +72,10 @@ impl Machine<'_> {
 
     /// Boots it and saves its state to `path`.
     pub(super) fn save(&self, path: &Path) -> Result<()> {
-        let monitor = format!("tcp:{},server=on,wait=off", qmp::ADDRESS);
+        let socket = self.namespace.lab().unused("monitor", ".qmp");
+        let monitor = format!("unix:{},server=on,wait=off", socket.display());
         let mut process = self.start(self.cmd().args(["-qmp", &monitor]).env(STATE, path), BOOT_LIMIT)?;
-        let mut monitor = Monitor::connect(self.namespace)?;
+        let mut monitor = Monitor::connect(&socket)?;
         monitor.save_to(&format!("cat >\"${STATE}\""))?;
         monitor.quit()?;
         let status = process.wait(END_LIMIT)?;

@@ -33,18 +33,16 @@ fn daemon(answers: Vec<Option<Message>>) -> (tempfile::TempDir, PathBuf) {
 }
 
 fn page(watching: &str, last: u64, alarms: &[(u64, &str)]) -> Message {
-    let mut section = Message::new();
-    for (number, severity) in alarms {
-        let alarm = Message::new()
-            .with("kind", "forged-packets")
-            .with("severity", *severity)
-            .with("subject", "child lab-1")
-            .with("evidence", "30 packets failed authentication");
-        section.add_section(&number.to_string(), alarm);
-    }
-    let mut page = Message::new().with("watching", watching);
-    page.add_text("last", last);
-    page.with("more", "no").with_section("alarms", section)
+    let alarm = |(number, severity): &(u64, &str)| AlarmReport {
+        number: *number,
+        kind: "forged-packets".to_owned(),
+        severity: (*severity).to_owned(),
+        subject: "child lab-1".to_owned(),
+        evidence: "30 packets failed authentication".to_owned(),
+        ..AlarmReport::default()
+    };
+    let alarms = alarms.iter().map(alarm).collect();
+    AlarmPage { watching: watching == "yes", last, more: false, alarms }.to_message()
 }
 
 fn watch(answers: Vec<Option<Message>>, cancel_on: CancelOn) -> (tempfile::TempDir, Watch) {

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use testudo_vici::alarms::{AlarmPage, AlarmReport};
 use testudo_vici::codec::{Deframer, Packet};
 use testudo_vici::message::Message;
 
@@ -62,18 +63,16 @@ fn serve(mut client: UnixStream, daemon: &Path, alarmed: &AtomicBool) {
 }
 
 fn page(alarmed: bool) -> Message {
-    let mut alarms = Message::new();
-    if alarmed {
-        let alarm = Message::new()
-            .with("kind", "forged-packets")
-            .with("severity", "critical")
-            .with("subject", "child lab-1")
-            .with("evidence", "an attack by the test");
-        alarms.add_section("1", alarm);
-    }
-    let last = if alarmed { "1" } else { "0" };
-    let page = Message::new().with("watching", "yes").with("last", last);
-    page.with("more", "no").with_section("alarms", alarms)
+    let alarm = AlarmReport {
+        number: 1,
+        kind: "forged-packets".to_owned(),
+        severity: "critical".to_owned(),
+        subject: "child lab-1".to_owned(),
+        evidence: "an attack by the test".to_owned(),
+        ..AlarmReport::default()
+    };
+    let alarms: Vec<_> = alarmed.then_some(alarm).into_iter().collect();
+    AlarmPage { watching: true, last: alarms.len() as u64, more: false, alarms }.to_message()
 }
 
 fn next(stream: &mut UnixStream, deframer: &mut Deframer) -> Option<Packet> {
