@@ -50,7 +50,7 @@ pub use output::{GroupOutput, ViewStart};
 pub use relays::RelayKeys;
 pub use roster::{Majorities, NodeChange, Roster, Rosters};
 pub use roster_change::ChangeError;
-pub use status::{Counters, GroupStatus, PeerStatus, Phase};
+pub use status::{Counters, GroupStatus, PeerStatus, Phase, Standing};
 pub use views::stability::Position;
 
 use self::core::Core;

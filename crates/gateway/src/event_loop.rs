@@ -129,6 +129,7 @@ pub(crate) fn run(config: Config) -> Result<()> {
         let over = |farewell: &mut Farewell| farewell.until <= Instant::now() || this.gateway.is_gone();
         if let Some(mut farewell) = farewell.take_if(over) {
             this.gateway.end_scripts();
+            this.gateway.say_what_was_dropped();
             if let Err(error) = this.gateway.data.stop() {
                 farewell.failed(error);
             }

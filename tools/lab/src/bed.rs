@@ -92,6 +92,8 @@ impl Default for BedOptions {
 pub struct Bed {
     /// testudod of each node.
     pub nodes: Vec<Testudo>,
+    /// testudod of nodes that have ended for good, in the order of their ends.
+    pub gone: Vec<Testudo>,
     /// The peer gateways.
     pub peers: Vec<Gateway>,
     /// corosync of each node.
@@ -162,6 +164,7 @@ impl Bed {
         let options = options.clone();
         let bed = Self {
             nodes,
+            gone: Vec::new(),
             peers,
             corosyncs,
             witness,

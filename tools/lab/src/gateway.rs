@@ -7,7 +7,7 @@ use crate::process::Process;
 use crate::strongswan::Strongswan;
 use crate::swanctl::Swanctl;
 use crate::testudo::Testudo;
-use crate::{Namespace, Result};
+use crate::{Error, Namespace, Result};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
@@ -97,6 +97,24 @@ impl Gateway {
         match self {
             Self::Strongswan(_) | Self::Guest(_) => Ok(None),
             Self::Testudo(testudod) => testudod.drops().map(Some),
+        }
+    }
+
+    /// Packets that it has refused because their sequence numbers are behind its window, or came
+    /// before.
+    pub fn replays(&self) -> Result<u64> {
+        match self {
+            Self::Strongswan(charon) => {
+                let refused = "ESP sequence number verification failed";
+                Ok(charon.log()?.matches(refused).count() as u64)
+            }
+            Self::Testudo(testudod) => {
+                let drops = testudod.drops()?;
+                Ok(drops.iter().filter(|(reason, _)| reason.starts_with("replay")).map(|(_, n)| n).sum())
+            }
+            Self::Guest(_) => {
+                Err(Error::unexpected("the log of a guest", "charon or testudod", "a Linux guest"))
+            }
         }
     }
 

@@ -104,7 +104,7 @@ impl Namespace {
 
     /// The MAC address of an interface.
     pub fn mac(&self, interface: &str) -> Result<[u8; 6]> {
-        let shown = Cmd::new("ip").args(["-n", self.name(), "-j", "link", "show", interface]).run()?.stdout;
+        let shown = self.ip(&format!("-j link show {interface}"))?.stdout;
         let json: serde_json::Value = serde_json::from_str(&shown)
             .map_err(|e| Error::unexpected("ip -j link", "JSON", e.to_string()))?;
         let text = json[0]["address"].as_str().unwrap_or_default();
@@ -121,13 +121,18 @@ impl Namespace {
 
     /// Runs `ip` with these words inside.
     pub fn ip(&self, words: &str) -> Result<Finished> {
-        Cmd::new("ip").args(["-n", self.name()]).args(words.split_ascii_whitespace()).run()
+        // A lab runs dozens of these. `ip -n` would mount a /sys of the namespace each time.
+        self.enter(|| Cmd::new("ip").args(words.split_ascii_whitespace()).run())?
     }
 
-    /// Writes settings below /proc/sys/net of this namespace.
+    /// Writes settings below /proc/sys of this namespace.
     pub fn sysctl(&self, settings: &[(&str, &str)]) -> Result<()> {
-        let words = settings.iter().map(|(key, value)| format!("{key}={value}"));
-        self.cmd("sysctl").arg("-qw").args(words).run().map(drop)
+        self.enter(|| {
+            settings.iter().try_for_each(|(key, value)| {
+                let path = setting(key);
+                fs::write(&path, value).map_err(Error::io(format!("write {value} to {}", path.display())))
+            })
+        })?
     }
 
     /// Enables forwarding of IPv4 and IPv6, without redirects.
@@ -160,10 +165,13 @@ impl Namespace {
     /// A plain switch: a bridge over `ports`, without addresses, spanning tree, or packet filters
     /// of the IP layer.
     pub fn bridge(&self, name: &str, ports: &[&str], mtu: u16) -> Result<()> {
-        let filters = ["iptables", "ip6tables", "arptables"]
-            .map(|table| format!("net.bridge.bridge-nf-call-{table}=0"));
-        // Without packet filters on bridges there is nothing to disable.
-        self.cmd("sysctl").arg("-eqw").args(filters).run()?;
+        for table in ["iptables", "ip6tables", "arptables"] {
+            let filter = format!("net.bridge.bridge-nf-call-{table}");
+            // Without packet filters on bridges there is nothing to disable.
+            if self.enter(|| setting(&filter).exists())? {
+                self.sysctl(&[(&filter, "0")])?;
+            }
+        }
         self.ip(&format!("link add {name} type bridge stp_state 0 forward_delay 0 mcast_snooping 0"))?;
         for port in ports {
             self.ip(&format!("link set {port} master {name}"))?;
@@ -183,8 +191,7 @@ impl Namespace {
 
     /// A counter of an interface, by its name in /sys/class/net/*/statistics.
     pub fn statistic(&self, interface: &str, name: &str) -> Result<u64> {
-        let shown =
-            Cmd::new("ip").args(["-n", self.name(), "-j", "-s", "link", "show", interface]).run()?.stdout;
+        let shown = self.ip(&format!("-j -s link show {interface}"))?.stdout;
         let json: serde_json::Value = serde_json::from_str(&shown)
             .map_err(|e| Error::unexpected("ip -j -s link", "JSON", e.to_string()))?;
         let (direction, key) = name.split_once('_').unwrap_or(("", name));
@@ -229,6 +236,11 @@ pub fn veth_with(one: VethEnd<'_>, other: VethEnd<'_>, queues: u32) -> Result<()
     let words =
         format!("link add {interface}{count} type veth peer name {peer}{count} netns {}", there.name());
     here.ip(&words).map(drop)
+}
+
+/// The file of a setting like `net.ipv4.ip_forward`.
+fn setting(key: &str) -> PathBuf {
+    Path::new("/proc/sys").join(key.replace('.', "/"))
 }
 
 /// Writes a file for a daemon of the lab; it may hold secrets.

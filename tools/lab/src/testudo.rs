@@ -28,6 +28,8 @@ pub struct Testudo {
     swanctl: Swanctl,
     /// Kernel threads that receive for its ports.
     receivers: Vec<u32>,
+    /// Packets dropped by its daemons that have been stopped, as each said at its end.
+    dropped_before: BTreeMap<String, u64>,
 }
 
 impl Testudo {
@@ -65,6 +67,7 @@ impl Testudo {
             process,
             swanctl,
             receivers: Vec::new(),
+            dropped_before: BTreeMap::new(),
         };
         testudo.await_answer()?;
         Ok(testudo)
@@ -79,10 +82,24 @@ impl Testudo {
     /// Stops it as an operator does: SAs are deleted at the peer.
     pub fn stop(&mut self) -> Result<()> {
         let status = self.process.stop(STOP_LIMIT)?;
-        if status.success() {
-            return Ok(());
+        if !status.success() {
+            let found = crate::command::describe(status);
+            return Err(Error::unexpected("the end of testudod", "exit code 0", found));
         }
-        Err(Error::unexpected("the end of testudod", "exit code 0", crate::command::describe(status)))
+        for (reason, count) in dropped(&self.log()?)? {
+            *self.dropped_before.entry(reason).or_default() += count;
+        }
+        Ok(())
+    }
+
+    /// Packets dropped for a reason that begins like this, by this daemon and those that were
+    /// stopped before it. What a killed one has dropped is unknown.
+    pub fn dropped_as(&mut self, beginning: &str) -> Result<u64> {
+        let mut all: Vec<(String, u64)> = self.dropped_before.clone().into_iter().collect();
+        if self.process.alive().is_ok() {
+            all.extend(self.drops()?);
+        }
+        Ok(all.iter().filter(|(reason, _)| reason.starts_with(beginning)).map(|(_, count)| count).sum())
     }
 
     /// Removes the protection that remains while the daemon is down: `testudod --cleanup`.
@@ -257,6 +274,18 @@ interface = \"{INNER}\"
     )
 }
 
+/// The drops, by reason, that a daemon's log tells at its end.
+fn dropped(log: &str) -> Result<BTreeMap<String, u64>> {
+    let Some((_, told)) = log.rsplit_once("packets dropped since the start: ") else {
+        return Ok(BTreeMap::new());
+    };
+    let told = told.lines().next().unwrap_or_default();
+    let of_reason =
+        |told: &str| Some((told.rsplit_once(' ')?.0.to_owned(), told.rsplit_once(' ')?.1.parse().ok()?));
+    let drops: Option<_> = told.split(", ").map(of_reason).collect();
+    drops.ok_or_else(|| Error::unexpected("the log of testudod", "reasons and numbers", told.to_owned()))
+}
+
 /// Path of a binary of this workspace: in `TESTUDO_BIN_DIR`, or in the directory of the running
 /// one.
 pub fn binary(name: &str) -> Result<PathBuf> {
@@ -271,4 +300,19 @@ pub fn binary(name: &str) -> Result<PathBuf> {
     };
     let path = dir.join(name);
     if path.is_file() { Ok(path) } else { Err(Error::Missing { program: path.display().to_string() }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_daemon_has_dropped_is_read_from_its_log() {
+        let log =
+            "INFO testudod: packets dropped since the start: fenced 3, no_source 12\nINFO testudod: ended\n";
+        let expected = [("fenced".to_owned(), 3), ("no_source".to_owned(), 12)];
+        assert_eq!(dropped(log).unwrap(), BTreeMap::from(expected));
+        assert_eq!(dropped("INFO testudod: ended\n").unwrap(), BTreeMap::new());
+        assert!(dropped("packets dropped since the start: fenced\n").is_err());
+    }
 }

@@ -5,8 +5,8 @@ use crate::plane::Plane;
 use std::net::IpAddr;
 use std::ops::Range;
 use testudo_base::spi::{Shard, Spi};
-use testudo_cluster::engine::{EngineEvent, RingId};
-use testudo_cluster::group::{Durable, Majorities, NodeChange, Rosters};
+use testudo_cluster::engine::EngineEvent;
+use testudo_cluster::group::{Durable, Majorities, NodeChange, Rosters, Standing};
 use testudo_cluster::node::NodeId;
 use testudo_ike::endpoint::{Endpoint, IkeSaState, IkeSaStatus};
 use testudo_ike::message::IkeSpi;
@@ -124,23 +124,6 @@ pub struct Taken {
     pub provisional: bool,
     /// The node had not seen that number, nor a later one.
     pub unseen: bool,
-}
-
-/// A node's position in the cluster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Standing {
-    /// The ring of its view.
-    pub ring: RingId,
-    /// Number of quorate views.
-    pub epoch: u64,
-    /// Number of members of the view.
-    pub members: usize,
-    /// The view is quorate.
-    pub quorate: bool,
-    /// It has the cluster's state.
-    pub synced: bool,
-    /// Its quorate view does not begin: a missing node may have the state.
-    pub waits: bool,
 }
 
 /// The initiators' SPIs of the IKE SAs that are established with a peer at that address.

@@ -1,13 +1,14 @@
 //! A gateway that is not in a cluster, for tests of the world and the checks.
 
 use crate::config::{self, Manners};
-use crate::host::{Effect, Host, Input, Sent, Standing, Taken, Wish, established_with};
+use crate::host::{Effect, Host, Input, Sent, Taken, Wish, established_with};
 use crate::plane::{Numbers, Plane};
 use crate::probe;
 use crate::random::Random;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use testudo_base::spi::{SenderId, Shard, Spi};
+use testudo_cluster::group::Standing;
 use testudo_ike::alloc::SingleNodeAllocator;
 use testudo_ike::endpoint::{Endpoint, Target};
 use testudo_ike::message::IkeSpi;

@@ -8,7 +8,7 @@ mod spread;
 
 use crate::config;
 use crate::engine::Votes;
-use crate::host::{Effect, Host, Input, Sent, Standing, Taken, Wish, established_with};
+use crate::host::{Effect, Host, Input, Sent, Taken, Wish, established_with};
 use crate::plane::Plane;
 use crate::probe;
 use crate::scenario::Scenario;
@@ -24,7 +24,7 @@ use testudo_base::lane::Spread;
 use testudo_base::shard::ShardSet;
 use testudo_base::spi::{Shard, Spi};
 use testudo_cluster::dispatch::{Home, Ownership, ike_shard};
-use testudo_cluster::group::{ClusterKey, GroupConfig, Ingress, NoQuorum, Phase, QuorumRule, Rosters};
+use testudo_cluster::group::{ClusterKey, GroupConfig, Ingress, NoQuorum, QuorumRule, Rosters, Standing};
 use testudo_cluster::member::{
     CarrierTable, Class, Effect as Change, Member, MemberConfig, MemberOutput, PieceName, ShardPackets,
 };
@@ -307,15 +307,7 @@ impl Node {
 
     fn look_where_it_stands(&mut self) {
         self.provisional = self.member.provisional();
-        let group = self.member.group_status();
-        self.standing = group.view.map(|view| Standing {
-            ring: view.ring,
-            members: view.members.len(),
-            epoch: group.delivered.epoch,
-            quorate: view.quorate && !group.current.is_empty(),
-            synced: group.synced,
-            waits: view.quorate && group.phase == Phase::Exchange,
-        });
+        self.standing = self.member.standing();
     }
 }
 

@@ -2,9 +2,10 @@
 //! each phase, the closing line.
 
 use crate::error::{Error, Result};
-use crate::job::BUILD;
+use crate::job::{BUILD, log_dir};
 use crate::outcome::Outcome;
 use std::fmt::Write as _;
+use std::fs;
 use std::io::Write as _;
 use std::time::{Duration, Instant};
 
@@ -35,17 +36,14 @@ impl Report {
     pub(crate) fn print(&self, outcomes: &[Outcome]) -> Result<bool> {
         let text = self.text(outcomes);
         std::io::stdout().write_all(text.as_bytes()).map_err(Error::io("write the report"))?;
+        let times = log_dir().join("times.txt");
+        fs::write(&times, slowest_first(outcomes, usize::MAX))
+            .map_err(Error::io(format!("write {}", times.display())))?;
         Ok(!outcomes.is_empty() && outcomes.iter().all(|outcome| !outcome.failed()))
     }
 
     fn text(&self, outcomes: &[Outcome]) -> String {
-        let mut text = String::from("\nSlowest:\n");
-        let mut slowest: Vec<&Outcome> = outcomes.iter().filter(|outcome| outcome.name != BUILD).collect();
-        slowest.sort_by_key(|outcome| std::cmp::Reverse(outcome.took));
-        for outcome in slowest.iter().take(SLOWEST) {
-            let _infallible = writeln!(text, "{:7.1} s  {}", outcome.took.as_secs_f64(), outcome.name);
-        }
-        text += "Phases:\n";
+        let mut text = format!("\nSlowest:\n{}Phases:\n", slowest_first(outcomes, SLOWEST));
         let mut phase = |name: &str, took: Duration| {
             let _infallible = writeln!(text, "{:7.0} s  {name}", took.as_secs_f64());
         };
@@ -66,6 +64,17 @@ impl Report {
         let (passed, failed) = sum(outcomes);
         text + &format!("\n{passed} passed, {failed} failed\n")
     }
+}
+
+/// The times of the slowest tests, at most that many of them.
+fn slowest_first(outcomes: &[Outcome], most: usize) -> String {
+    let mut slowest: Vec<&Outcome> = outcomes.iter().filter(|outcome| outcome.name != BUILD).collect();
+    slowest.sort_by_key(|outcome| std::cmp::Reverse(outcome.took));
+    let mut text = String::new();
+    for outcome in slowest.iter().take(most) {
+        let _infallible = writeln!(text, "{:7.1} s  {}", outcome.took.as_secs_f64(), outcome.name);
+    }
+    text
 }
 
 /// Tests passed and failed.

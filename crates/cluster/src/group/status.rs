@@ -1,7 +1,7 @@
 //! What a group tells operators: its state and its counters, and how often it logs.
 
 use super::{Group, Position, Rosters};
-use crate::engine::View;
+use crate::engine::{RingId, View};
 use crate::node::NodeId;
 use std::time::Duration;
 use testudo_base::shard::ShardSet;
@@ -109,6 +109,23 @@ pub struct GroupStatus {
     pub counters: Counters,
 }
 
+/// A node's position in the cluster, which costs nothing to tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// The ring of its view.
+    pub ring: RingId,
+    /// Number of quorate views.
+    pub epoch: u64,
+    /// Number of members of the view.
+    pub members: usize,
+    /// The view is quorate, and has begun.
+    pub quorate: bool,
+    /// It has the cluster's state.
+    pub synced: bool,
+    /// Its quorate view does not begin: a missing node may have the state.
+    pub waits: bool,
+}
+
 /// The topics of log lines that others can cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Topic {
@@ -164,6 +181,21 @@ impl Group {
             fence: self.fence.until(),
             counters,
         }
+    }
+
+    /// The position of this node; `None` before its first view.
+    pub fn standing(&self) -> Option<Standing> {
+        let view = self.views.view()?;
+        let (phase, history) = (self.views.phase(), &self.views.history);
+        let quorate = view.quorate && phase != Phase::NoQuorum;
+        Some(Standing {
+            ring: view.ring,
+            epoch: history.held().epoch,
+            members: view.members.len(),
+            quorate: quorate && self.views.running().is_some_and(|running| !running.current.is_empty()),
+            synced: history.is_synced(),
+            waits: quorate && phase == Phase::Exchange,
+        })
     }
 
     fn peer_status(&self) -> Vec<PeerStatus> {

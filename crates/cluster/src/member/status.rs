@@ -1,7 +1,7 @@
 //! The state of a member, for operators.
 
 use super::{ConfigurationStatus, HandoverStage, IkeUpdateCounts, Member};
-use crate::group::GroupStatus;
+use crate::group::{GroupStatus, Standing};
 use crate::node::NodeId;
 use std::collections::BTreeMap;
 use testudo_base::shard::ShardSet;
@@ -86,6 +86,11 @@ impl Member {
     /// The group's part of [`Member::status`]. It costs a fraction of the whole.
     pub fn group_status(&self) -> GroupStatus {
         self.core.group.status()
+    }
+
+    /// The position of this node in its group; `None` before its first view.
+    pub fn standing(&self) -> Option<Standing> {
+        self.core.group.standing()
     }
 
     /// The shards that this node carries provisionally.

@@ -84,4 +84,14 @@ impl Gateway {
         }
         self.endpoint.names().next().is_none() && !self.has_notes()
     }
+
+    /// Says how many packets were dropped, and why: the counters end with the process.
+    pub(crate) fn say_what_was_dropped(&self) {
+        let drops = self.data.counters().drops;
+        let counted = drops.iter().filter(|(_, count)| *count > 0);
+        let said: Vec<String> = counted.map(|(reason, count)| format!("{reason} {count}")).collect();
+        if !said.is_empty() {
+            tracing::info!("packets dropped since the start: {}", said.join(", "));
+        }
+    }
 }

@@ -108,16 +108,19 @@ impl Trial {
             let line = format!("of {sent} datagrams {lost} lost, {duplicates} doubled; outage {length:?}");
             writeln!(stderr, "{what}: {line}").unwrap();
         }
-        let since = self.logs().into_iter().zip(&before).map(|(now, before)| {
+        // A node that has been added meanwhile had no log.
+        let before = before.iter().map(String::as_str).chain(std::iter::repeat(""));
+        let since = self.logs().into_iter().zip(before).map(|(now, before)| {
             // A restarted daemon has its own log.
-            now.strip_prefix(before.as_str()).map(str::to_owned).unwrap_or(now)
+            now.strip_prefix(before).map(str::to_owned).unwrap_or(now)
         });
         Seen { probes, false_alarms: since.flat_map(|log| false_alarms(&log)).collect() }
     }
 
     /// The logs of each node so far.
     fn logs(&self) -> Vec<String> {
-        self.bed.nodes.iter().map(|node| node.log().unwrap()).collect()
+        // Those that have gone last, so that the others keep their places.
+        self.bed.nodes.iter().chain(&self.bed.gone).map(|node| node.log().unwrap()).collect()
     }
 
     /// Waits until all pings through a peer's tunnel are answered, in both directions.

@@ -54,6 +54,7 @@ impl Bed {
         let none = || Error::unexpected("the last node".to_owned(), "one", "none");
         let mut testudod = self.nodes.pop().ok_or_else(none)?;
         testudod.stop()?;
+        self.gone.push(testudod);
         drop(self.corosyncs.pop());
         Ok(())
     }

@@ -3,11 +3,11 @@
 use super::World;
 use crate::checks::{Invariant, Violation};
 use crate::engine::Nanos;
-use crate::host::Standing;
 use crate::trace::{Line, Who};
 use std::collections::BTreeMap;
 use std::fmt;
 use testudo_base::spi::Shard;
+use testudo_cluster::group::Standing;
 
 /// How far the rows of nodes may be apart: more than the packets of all tunnels with one home during
 /// some heartbeats.
