@@ -3,6 +3,7 @@
 use super::many::five;
 use super::{FormerOwner, LIMIT, OUTAGE_LIMIT, Trial, not_doubled, within};
 use nix::sys::signal::Signal;
+use std::io::Write;
 use testudo_lab::bed::{Bed, BedOptions, Failure};
 use testudo_lab::gateway::Kind;
 use testudo_lab::testudo::Testudo;
@@ -47,6 +48,9 @@ pub(super) fn unnoticed(trial: &mut Trial, what: &str, happen: impl FnOnce(&mut 
     let seen = trial.under_traffic(what, happen);
     let causes = Causes::count(trial).since(before);
     let lost = seen.probes.each_ref().map(|summary| summary.lost);
+    if lost != [0, 0] {
+        writeln!(std::io::stderr(), "{what}: {lost:?} lost to the peer and from it, {causes:?}").unwrap();
+    }
     let known = lost.iter().sum::<u64>() <= causes.fenced + causes.behind && causes.behind <= MOST_BEHIND;
     assert!(
         known || !seen.false_alarms.is_empty(),
