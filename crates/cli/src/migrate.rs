@@ -34,6 +34,9 @@ use transfer::{End, Transfer, Wishes};
 use vm::{Phase, Side, State, Vm};
 use watch::{CancelOn, Watch};
 
+/// What QEMU takes at most, in milliseconds.
+const MAX_DOWNTIME_MS: u64 = 2_000_000;
+
 /// What to migrate, and how.
 #[derive(Debug, clap::Args)]
 #[command(
@@ -68,6 +71,9 @@ pub(crate) struct MigrateArgs {
     /// The most octets a second.
     #[arg(long, value_name = "OCTETS", default_value_t = 12_500_000_000)]
     max_bandwidth: u64,
+    /// The longest pause of the virtual machine at the switch that is allowed.
+    #[arg(long, value_name = "MS", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..=MAX_DOWNTIME_MS))]
+    downtime: u64,
     /// Cancels a migration that makes no progress for that long.
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..))]
     stall: u64,
@@ -145,7 +151,8 @@ fn migrate(args: &MigrateArgs, to: SocketAddr) -> Result<(Report, bool), Migrate
         return Ok((report, false));
     }
     let interrupted = interruptions()?;
-    let wishes = Wishes { to, multifd: args.multifd, max_bandwidth: args.max_bandwidth };
+    let wishes =
+        Wishes { to, multifd: args.multifd, max_bandwidth: args.max_bandwidth, downtime_ms: args.downtime };
     match transfer::begin(&mut source, &mut destination, &wishes) {
         Ok(()) => conclude(args, (source, destination), examined.watch, &interrupted, &mut report),
         Err(error) => {

@@ -50,6 +50,11 @@ impl Capture {
         Self::start(wire, &WIRE_PORTS, "all", &["-c", &packets.to_string()], "")
     }
 
+    /// The same without a limit, and with room for 128 MiB that wait for tcpdump.
+    pub fn everything_fast(wire: &Namespace) -> Result<Self> {
+        Self::start(wire, &WIRE_PORTS, "all", &["-B", "131072"], "")
+    }
+
     fn start(
         wire: &Namespace,
         interfaces: &[&str],

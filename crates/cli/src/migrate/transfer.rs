@@ -27,8 +27,6 @@ use testudo_terminal::progress::Progress;
 use testudo_terminal::units::bytes;
 
 const POLL: Duration = Duration::from_millis(100);
-/// The longest pause of the virtual machine at the switch.
-const DOWNTIME_LIMIT_MS: u64 = 300;
 
 /// What the operator wants of it.
 #[derive(Clone, Copy, Debug)]
@@ -38,6 +36,8 @@ pub(super) struct Wishes {
     pub(super) multifd: Option<u8>,
     /// Octets a second.
     pub(super) max_bandwidth: u64,
+    /// The longest pause of the virtual machine at the switch, in milliseconds.
+    pub(super) downtime_ms: u64,
 }
 
 /// Why a migration was cancelled, or was to be.
@@ -97,7 +97,7 @@ pub(super) fn begin(source: &mut Vm, destination: &mut Vm, wishes: &Wishes) -> R
                 .into();
         vm.execute("migrate-set-capabilities", json!({ "capabilities": capabilities }))?;
         let mut parameters =
-            json!({ "max-bandwidth": wishes.max_bandwidth, "downtime-limit": DOWNTIME_LIMIT_MS });
+            json!({ "max-bandwidth": wishes.max_bandwidth, "downtime-limit": wishes.downtime_ms });
         if let (Some(channels), Some(parameters)) = (wishes.multifd, parameters.as_object_mut()) {
             parameters.insert("multifd-channels".to_owned(), channels.into());
         }

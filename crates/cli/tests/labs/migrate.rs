@@ -14,8 +14,10 @@ use testudo_qmp::Client;
 
 /// Octets a second of a migration that does not end while something happens to it.
 const SLOW: u64 = 2_000_000;
-/// Octets a second that a capture keeps up with.
-const BRISK: u64 = 40_000_000;
+/// Milliseconds that the virtual machine may pause for. QEMU before 9.0 does not mark the pages that
+/// an emulated processor writes between two rounds, if it has written them before: the destination
+/// gets old ones, and the guest crashes, without IPsec too. With this pause there is one round.
+const PAUSE: &str = "100000";
 
 /// The migration ends like that, and the virtual machine runs at the source.
 fn at_the_source_after(result: &str, migration: Process) -> Value {
@@ -30,8 +32,8 @@ fn at_the_source_after(result: &str, migration: Process) -> Value {
 fn a_virtual_machine_moves_and_nothing_of_it_can_be_read() {
     let hosts = Hosts::start("migrate");
     let clear = Capture::clear_text(&hosts.t.wire).unwrap();
-    let all = Capture::everything(&hosts.t.wire, u32::MAX >> 1).unwrap();
-    let done = hosts.command(&["--max-bandwidth", &BRISK.to_string()]).run_any().unwrap();
+    let all = Capture::everything_fast(&hosts.t.wire).unwrap();
+    let done = hosts.command(&["--downtime", PAUSE]).run_any().unwrap();
     let report = report(&done);
     assert!(done.status.success(), "{report:#}");
     assert_eq!(report["result"], "completed");
@@ -51,7 +53,7 @@ fn a_virtual_machine_moves_and_nothing_of_it_can_be_read() {
 #[ignore = "make test-all: a combination of what others prove"]
 fn a_virtual_machine_moves_by_several_connections() {
     let hosts = Hosts::start("migrate-multifd");
-    let done = hosts.command(&["--multifd", "2"]).run_any().unwrap();
+    let done = hosts.command(&["--multifd", "2", "--downtime", PAUSE]).run_any().unwrap();
     assert!(done.status.success(), "{:#}", report(&done));
     hosts.run_at_destination();
 }
@@ -96,9 +98,13 @@ fn the_source_goes_on_if_the_destination_dies() {
 #[test]
 fn a_killed_command_does_no_harm() {
     let hosts = Hosts::start("migrate-orphan");
-    let mut migration = hosts.begin(BRISK, &[]);
+    let mut migration = hosts.begin(SLOW, &[]);
     migration.kill();
     assert!(hosts.destination.counts().unwrap().is_empty(), "in the middle");
+    let mut monitor = Client::connect(hosts.source.monitor(), LIMIT).unwrap();
+    let pause: u64 = PAUSE.parse().unwrap();
+    monitor.execute("migrate-set-parameters", json!({ "downtime-limit": pause })).unwrap();
+    drop(monitor);
     let done = hosts.command(&["--verify"]).run_any().unwrap();
     let report = report(&done);
     assert!(done.status.success(), "{report:#}");
