@@ -1,10 +1,10 @@
 # make demo: show the gateway at work.   make demo-cluster: kill a node of a cluster and watch.
-# make demo-spread: one tunnel on one node, two, three.
+# make demo-spread: one tunnel on one node, two, three.   make demo-migrate: a virtual machine moves.
 # make test: what every change must pass.   make test-all: the whole matrix (docs/testing.md).
 # make build: testudod and testudo.   make install: these two and the unit (PREFIX, DESTDIR).
 # make tools: the benchmarks, the simulator and the demos too.
 # All install what is missing, and need root. Everything else is cargo.
-.PHONY: all packages build install tools lint test test-all steady list-tests docs demo demo-cluster demo-spread clean-lab
+.PHONY: all packages build install tools lint test test-all steady list-tests docs demo demo-cluster demo-spread demo-migrate clean-lab
 
 all: build
 
@@ -50,6 +50,9 @@ demo-cluster:
 
 demo-spread:
 	@scripts/demo-spread.sh
+
+demo-migrate:
+	@scripts/demo-migrate.sh
 
 # Removes namespaces, processes, pins and directories of labs that were killed.
 clean-lab:

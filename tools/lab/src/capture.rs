@@ -55,6 +55,11 @@ impl Capture {
         Self::start(wire, &WIRE_PORTS, "all", &["-B", "131072"], "")
     }
 
+    /// Captures this many packets of ESP that arrive at one interface, whole.
+    pub fn esp(wire: &Namespace, interface: &str, packets: u32) -> Result<Self> {
+        Self::start(wire, &[interface], "esp", &["-c", &packets.to_string()], "ip proto 50")
+    }
+
     fn start(
         wire: &Namespace,
         interfaces: &[&str],
@@ -82,7 +87,7 @@ impl Capture {
             let mut found = 0;
             for (_, file) in &self.taps {
                 let octets = fs::read(file).map_err(Error::io(format!("read {}", file.display())))?;
-                found += written(&octets);
+                found += written(&octets).len();
             }
             Ok(if found >= packets { Ok(()) } else { Err(format!("{found}")) })
         })
@@ -118,6 +123,16 @@ impl Captured {
         Ok(lines.join("\n"))
     }
 
+    /// The packets, with their Ethernet headers.
+    pub fn frames(&self) -> Result<Vec<Vec<u8>>> {
+        let mut frames = Vec::new();
+        for file in &self.files {
+            let octets = fs::read(file).map_err(Error::io(format!("read {}", file.display())))?;
+            frames.extend(written(&octets).into_iter().map(<[u8]>::to_vec));
+        }
+        Ok(frames)
+    }
+
     /// Whether the capture contains these octets.
     pub fn contains(&self, needle: &[u8]) -> Result<bool> {
         for file in &self.files {
@@ -149,15 +164,18 @@ fn neighbour_discovery() -> &'static str {
      (ip6[48] >= 130 and ip6[48] <= 132)))"
 }
 
-/// Number of whole packets in a file that tcpdump still writes: 24 octets, then for each packet 16,
+/// The whole packets in a file that tcpdump may still write: 24 octets, then for each packet 16,
 /// whose octets 8 to 11 are its length in the host's order (pcap-savefile(5)).
-fn written(file: &[u8]) -> usize {
+fn written(file: &[u8]) -> Vec<&[u8]> {
     let mut rest = file.get(24..).unwrap_or_default();
-    let mut packets = 0;
+    let mut packets = Vec::new();
     while let Some(length) = rest.get(8..12).and_then(|length| length.try_into().ok()) {
-        let Some(behind) = rest.get(16 + u32::from_ne_bytes(length) as usize..) else { break };
+        let length = u32::from_ne_bytes(length) as usize;
+        let Some((packet, behind)) = rest.get(16..).and_then(|rest| rest.split_at_checked(length)) else {
+            break;
+        };
+        packets.push(packet);
         rest = behind;
-        packets += 1;
     }
     packets
 }
@@ -167,4 +185,24 @@ fn summary(log: &str, label: &str) -> Result<u64> {
         .find(|line| line.ends_with(label) && line.contains(" packet"))
         .and_then(|line| line.split_ascii_whitespace().next()?.parse().ok())
         .ok_or_else(|| Error::unexpected("tcpdump's summary", format!("packets {label}"), log))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_packets_are_read_while_the_file_grows() {
+        let record = |octets: &[u8]| {
+            let length = (octets.len() as u32).to_ne_bytes();
+            [&[0; 8][..], &length, &length, octets].concat()
+        };
+        let file = [vec![0; 24], record(&[1, 2, 3]), record(&[4])].concat();
+        assert_eq!(written(&file), [&[1, 2, 3][..], &[4]]);
+        for cut in 24..file.len() {
+            let expected = usize::from(cut >= 24 + 16 + 3);
+            assert_eq!(written(&file[..cut]).len(), expected, "{cut}");
+        }
+        assert!(written(&[]).is_empty());
+    }
 }

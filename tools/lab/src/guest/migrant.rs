@@ -49,7 +49,7 @@ impl Migrant {
 
     fn start(namespace: &Namespace, name: &str, secret: &str, more: &[&str]) -> Result<Self> {
         let image = Image::get(&Store::lock()?, namespace.lab())?;
-        let dir = namespace.lab().subdir(&format!("{}-migrant", namespace.role()))?;
+        let dir = namespace.lab().subdir(&format!("{}-migrant-{name}", namespace.role()))?;
         let (serial, monitor) = (dir.join("serial"), dir.join("qmp"));
         let machine = "-accel tcg,tb-size=64 -machine q35 -cpu qemu64 -m 256 -smp 1 -no-reboot -nodefaults \
                        -no-user-config -display none";

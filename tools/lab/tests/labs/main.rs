@@ -3,6 +3,7 @@
 mod baseline;
 mod cluster;
 mod demo_ends;
+mod demo_migrate;
 mod demo_spread;
 mod examples;
 mod failover_instruments;

@@ -61,8 +61,8 @@ pub(super) fn unnoticed(trial: &mut Trial, what: &str, happen: impl FnOnce(&mut 
     trial.all_is_well(what);
 }
 
-/// Of those that are there to tell.
-fn drops(node: &Testudo) -> Vec<(String, u64)> {
+/// What a node has dropped, if it is there to tell.
+pub(super) fn drops(node: &Testudo) -> Vec<(String, u64)> {
     node.drops().unwrap_or_default().into_iter().filter(|(_, count)| *count > 0).collect()
 }
 

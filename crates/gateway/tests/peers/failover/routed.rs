@@ -1,5 +1,6 @@
 //! Nodes behind routers: each packet reaches one node, mostly not the one that carries its tunnel.
 
+use super::planned::drops;
 use super::{LIMIT, Trial};
 use nix::sys::signal::Signal;
 use std::net::UdpSocket;
@@ -107,14 +108,19 @@ fn a_node_behind_routers_is_drained_and_comes_back_without_a_loss() {
         bed.cluster.await_served_by(&others).unwrap();
     });
     assert_ne!(trial.bed.owner(1).unwrap(), owner);
-    assert!(seen.probes.iter().all(|probe| probe.lost == 0), "{:?}", seen.probes);
+    nothing_is_lost(&trial, &seen);
     let seen = trial.under_traffic("the end of a drain", |bed| {
         bed.node(owner).drain(&["--undo"]).unwrap();
         bed.await_balance().unwrap();
         bed.cluster.await_served_by(&[1, 2, 3]).unwrap();
     });
-    assert!(seen.probes.iter().all(|probe| probe.lost == 0), "{:?}", seen.probes);
+    nothing_is_lost(&trial, &seen);
     trial.all_is_well("a drain and its end");
+}
+
+fn nothing_is_lost(trial: &Trial, seen: &super::Seen) {
+    let lost = seen.probes.each_ref().map(|probe| probe.lost);
+    assert_eq!(lost, [0, 0], "{:?}", trial.bed.nodes.iter().map(drops).collect::<Vec<_>>());
 }
 
 #[test]
