@@ -49,7 +49,8 @@ pub(super) fn unnoticed(trial: &mut Trial, what: &str, happen: impl FnOnce(&mut 
     let causes = Causes::count(trial).since(before);
     let lost = seen.probes.each_ref().map(|summary| summary.lost);
     if lost != [0, 0] {
-        writeln!(std::io::stderr(), "{what}: {lost:?} lost to the peer and from it, {causes:?}").unwrap();
+        let mut stderr = std::io::stderr();
+        writeln!(stderr, "{what}: {lost:?} lost to the peer and from it, {causes:?}").unwrap();
     }
     let known = lost.iter().sum::<u64>() <= causes.fenced + causes.behind && causes.behind <= MOST_BEHIND;
     assert!(
