@@ -15,6 +15,8 @@ pub(crate) struct Move {
     pub(crate) downtime_ms: Option<u64>,
     /// Somebody on the wire has found the secret.
     pub(crate) secret_found: bool,
+    /// Packets on the wire that nobody has looked at.
+    pub(crate) unseen: u64,
     /// Seconds from the begin to the first packet of the attacker.
     pub(crate) attack: Option<f64>,
     /// Why it was cancelled.
@@ -89,6 +91,9 @@ pub(crate) fn problems(moves: &[Move]) -> Vec<String> {
             }
             _ => {}
         }
+        if one.unseen > 0 && !one.secret_found {
+            problems.push(format!("{name}: {} packets have not been looked at", one.unseen));
+        }
         if one.counts_at != [one.way.end()] {
             let found = one.counts_at.join(" and ");
             problems.push(format!("{name}: runs at {found:?}, expected {}", one.way.end()));
@@ -112,6 +117,7 @@ mod tests {
             seconds: 1.5,
             downtime_ms: (!attacked).then_some(900),
             secret_found: way == Way::Plain,
+            unseen: 0,
             attack: attacked.then_some(0.4),
             cancelled: attacked.then(|| "alarm at the destination".to_owned()),
             counts_at: vec![way.end()],
@@ -125,9 +131,9 @@ mod tests {
         let bad = [
             Move { secret_found: false, ..one(Way::Plain) },
             Move { secret_found: true, counts_at: vec!["source", "destination"], ..one(Way::Protected) },
-            Move { cancelled: None, ..one(Way::Attacked) },
+            Move { cancelled: None, unseen: 3, ..one(Way::Attacked) },
         ];
-        assert_eq!(problems(&bad).len(), 4, "{:?}", problems(&bad));
+        assert_eq!(problems(&bad).len(), 5, "{:?}", problems(&bad));
     }
 
     #[test]

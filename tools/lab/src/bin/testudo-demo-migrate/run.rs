@@ -111,23 +111,26 @@ impl Pair<'_> {
         let before = self.sent()?;
         let (end, seconds, octets, attack) = std::thread::scope(|scope| {
             let meter = scope.spawn(|| self.meter(begun, before, &over));
-            let attacker = (way == Way::Attacked).then(|| scope.spawn(|| self.attack(begun, before)));
+            let attacker = (way == Way::Attacked).then(|| scope.spawn(|| self.attack(begun, before, &over)));
             let end = migrate();
             let seconds = begun.elapsed().as_secs_f64();
             over.store(true, Ordering::Relaxed);
             let attack = attacker.map(join).transpose();
             (end, seconds, join(meter), attack)
         });
+        // A migration that has failed explains why there was nothing to attack.
         let (end, attack) = (end?, attack?);
         let counts_at = self.counting()?;
-        let secret_found = capture.stop()?.contains(SECRET.as_bytes())?;
+        let captured = capture.stop()?;
+        let (unseen, secret_found) = (captured.lost, captured.contains(SECRET.as_bytes())?);
         let said = match &end.cancelled {
             Some(_) => "cancelled".to_owned(),
             None => format!("runs at the {}", counts_at.join(" and ")),
         };
         let End { downtime_ms, cancelled } = end;
+        let octets = octets?;
         let moved =
-            Move { way, octets: octets?, seconds, downtime_ms, secret_found, attack, cancelled, counts_at };
+            Move { way, octets, seconds, downtime_ms, secret_found, unseen, attack, cancelled, counts_at };
         Ok(Done::saying(moved, said))
     }
 
@@ -150,9 +153,12 @@ impl Pair<'_> {
     }
 
     /// Waits for the middle of the migration, and attacks. Returns when.
-    fn attack(&self, begun: Instant, before: u64) -> Result<f64> {
+    fn attack(&self, begun: Instant, before: u64, over: &AtomicBool) -> Result<f64> {
         wait_until("the middle of the migration", LIMIT, || {
             let sent = self.sent()?.saturating_sub(before);
+            if over.load(Ordering::Relaxed) {
+                return Err(Error::unexpected("a migration to attack", "one under way", "its end"));
+            }
             Ok(if sent > MIDDLE { Ok(()) } else { Err(format!("{sent} octets")) })
         })?;
         let at = begun.elapsed().as_secs_f64();
