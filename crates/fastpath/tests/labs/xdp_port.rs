@@ -2,7 +2,7 @@
 
 use crate::support::port::receive;
 use crate::support::redirect::Redirect;
-use crate::support::{in_namespace, ip, veth};
+use crate::support::{in_namespace, ip, veth, veth_with};
 use std::net::{TcpStream, UdpSocket};
 use std::process::Command;
 use std::sync::Arc;
@@ -62,12 +62,7 @@ fn send(port: &mut XdpPort, pool: &mut FramePool, frames: impl IntoIterator<Item
 #[test]
 fn each_queue_of_an_interface_is_a_port() {
     in_namespace(|| {
-        ip(
-            "link add ttxq0 numrxqueues 2 numtxqueues 2 type veth peer name ttxq1 numrxqueues 2 numtxqueues 1",
-        );
-        for name in ["ttxq0", "ttxq1"] {
-            ip(&format!("link set {name} up"));
-        }
+        veth_with(("ttxq0", "numrxqueues 2 numtxqueues 2"), ("ttxq1", "numrxqueues 2 numtxqueues 1"));
         assert_eq!(queues_of("ttxq0").unwrap(), Queues { receive: 2, send: 2 });
         assert_eq!(queues_of("ttxq1").unwrap(), Queues { receive: 2, send: 1 });
         // The speed that the driver of virtual links reports; the loopback's reports none.

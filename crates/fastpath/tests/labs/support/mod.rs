@@ -56,7 +56,12 @@ pub fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<(usize, Sock
 
 /// Makes a veth pair, both ends up, without IPv6 so that nothing but the test sends.
 pub fn veth(one: &str, other: &str) {
-    ip(&format!("link add {one} type veth peer name {other}"));
+    veth_with((one, ""), (other, ""));
+}
+
+/// Like [`veth`], with options of each end.
+pub fn veth_with((one, options): (&str, &str), (other, other_options): (&str, &str)) {
+    ip(&format!("link add {one} {options} type veth peer name {other} {other_options}"));
     for end in [one, other] {
         std::fs::write(format!("/proc/sys/net/ipv6/conf/{end}/disable_ipv6"), "1").expect("no IPv6");
         ip(&format!("link set {end} up"));
