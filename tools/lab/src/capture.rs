@@ -137,7 +137,7 @@ impl Captured {
     pub fn contains(&self, needle: &[u8]) -> Result<bool> {
         for file in &self.files {
             let bytes = fs::read(file).map_err(Error::io(format!("read {}", file.display())))?;
-            if bytes.windows(needle.len()).any(|window| window == needle) {
+            if memchr::memmem::find(&bytes, needle).is_some() {
                 return Ok(true);
             }
         }

@@ -1,6 +1,7 @@
 //! Searches the memory of a process, and the files that it shares with others.
 
 use crate::{Error, Result};
+use memchr::memmem::Finder;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -128,10 +129,8 @@ fn search(
     place: &str,
     read: impl Fn(u64, &mut [u8]) -> io::Result<usize>,
 ) -> io::Result<()> {
-    let mut begins = vec![false; 1 << 16];
-    for needle in needles {
-        begins[usize::from(u16::from_be_bytes([needle.octets[0], needle.octets[1]]))] = true;
-    }
+    let finders: Vec<(&Needle, Finder<'_>)> =
+        needles.iter().map(|needle| (needle, Finder::new(&needle.octets))).collect();
     let longest = needles.iter().map(|needle| needle.octets.len()).max().unwrap_or(0);
     let mut part = vec![0; PART + longest];
     // The end of a part may be the beginning of a needle, so it is kept for the next part.
@@ -143,10 +142,9 @@ fn search(
         }
         (at, found.octets) = (at + read as u64, found.octets + read as u64);
         let filled = kept + read;
-        for start in 0..filled - 1 {
-            if begins[usize::from(u16::from_be_bytes([part[start], part[start + 1]]))] {
-                let rest = &part[start..filled];
-                needles.iter().filter(|n| rest.starts_with(&n.octets)).for_each(|n| found.note(n, place));
+        for (needle, finder) in &finders {
+            if finder.find(&part[..filled]).is_some() {
+                found.note(needle, place);
             }
         }
         kept = longest.saturating_sub(1).min(filled);
