@@ -166,7 +166,7 @@ fn neighbour_discovery() -> &'static str {
 
 /// The whole packets in a file that tcpdump may still write: 24 octets, then for each packet 16,
 /// whose octets 8 to 11 are its length in the host's order (pcap-savefile(5)).
-fn written(file: &[u8]) -> Vec<&[u8]> {
+pub fn written(file: &[u8]) -> Vec<&[u8]> {
     let mut rest = file.get(24..).unwrap_or_default();
     let mut packets = Vec::new();
     while let Some(length) = rest.get(8..12).and_then(|length| length.try_into().ok()) {

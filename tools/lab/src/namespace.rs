@@ -165,13 +165,12 @@ impl Namespace {
     /// A plain switch: a bridge over `ports`, without addresses, spanning tree, or packet filters
     /// of the IP layer.
     pub fn bridge(&self, name: &str, ports: &[&str], mtu: u16) -> Result<()> {
-        for table in ["iptables", "ip6tables", "arptables"] {
-            let filter = format!("net.bridge.bridge-nf-call-{table}");
-            // Without packet filters on bridges there is nothing to disable.
-            if self.enter(|| setting(&filter).exists())? {
-                self.sysctl(&[(&filter, "0")])?;
-            }
-        }
+        let filters =
+            ["iptables", "ip6tables", "arptables"].map(|table| format!("net.bridge.bridge-nf-call-{table}"));
+        // Without packet filters on bridges there is nothing to disable.
+        let there =
+            self.enter(|| filters.iter().filter(|filter| setting(filter).exists()).collect::<Vec<_>>())?;
+        self.sysctl(&there.into_iter().map(|filter| (filter.as_str(), "0")).collect::<Vec<_>>())?;
         self.ip(&format!("link add {name} type bridge stp_state 0 forward_delay 0 mcast_snooping 0"))?;
         for port in ports {
             self.ip(&format!("link set {port} master {name}"))?;

@@ -92,14 +92,14 @@ impl Testudo {
         Ok(())
     }
 
-    /// Packets dropped for a reason that begins like this, by this daemon and those that were
-    /// stopped before it. What a killed one has dropped is unknown.
-    pub fn dropped_as(&mut self, beginning: &str) -> Result<u64> {
+    /// Packets dropped, by reason, by this daemon and those that were stopped before it: a reason may
+    /// come twice. What a killed one has dropped is unknown.
+    pub fn drops_of_all(&mut self) -> Result<Vec<(String, u64)>> {
         let mut all: Vec<(String, u64)> = self.dropped_before.clone().into_iter().collect();
         if self.process.alive().is_ok() {
             all.extend(self.drops()?);
         }
-        Ok(all.iter().filter(|(reason, _)| reason.starts_with(beginning)).map(|(_, count)| count).sum())
+        Ok(all)
     }
 
     /// Removes the protection that remains while the daemon is down: `testudod --cleanup`.

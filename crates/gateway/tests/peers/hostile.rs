@@ -11,6 +11,7 @@ use attacks::{Attack, IKE, Knowledge};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use testudo_lab::capture::written;
 use testudo_lab::gateway::Kind;
 use testudo_lab::inject::Injector;
 use testudo_lab::ping::Ping;
@@ -75,7 +76,8 @@ fn spy(pair: &Pair) -> Knowledge {
         assert_eq!(pong.received, 30);
     }
     tap.wait(SOON).unwrap();
-    let captured = read_pcap(&std::fs::read(&file).unwrap());
+    let octets = std::fs::read(&file).unwrap();
+    let captured: Vec<Vec<u8>> = written(&octets).into_iter().map(<[u8]>::to_vec).collect();
     assert_eq!(captured.len(), 60);
     let sas = pair.sas(Side::One);
     let hex = |text: Option<&str>| u64::from_str_radix(text.unwrap_or_default(), 16).unwrap();
@@ -86,19 +88,6 @@ fn spy(pair: &Pair) -> Knowledge {
         ike_spis: (hex(sas[0].get("initiator-spi")), hex(sas[0].get("responder-spi"))),
         captured,
     }
-}
-
-/// The frames of a capture file of this machine's byte order (pcap-savefile(5)).
-fn read_pcap(bytes: &[u8]) -> Vec<Vec<u8>> {
-    let mut frames = Vec::new();
-    let mut rest = &bytes[24..];
-    while let Some((header, behind)) = rest.split_first_chunk::<16>() {
-        let len = u32::from_ne_bytes([header[8], header[9], header[10], header[11]]) as usize;
-        let (frame, behind) = behind.split_at(len);
-        frames.push(frame.to_vec());
-        rest = behind;
-    }
-    frames
 }
 
 fn under_fire(outer: Family) {

@@ -11,12 +11,12 @@ use sandbox::Sandbox;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-const DEMOS: [&str; 4] = ["demo.sh", "demo-cluster.sh", "demo-spread.sh", "demo-migrate.sh"];
+pub(crate) const DEMOS: [&str; 4] = ["demo.sh", "demo-cluster.sh", "demo-spread.sh", "demo-migrate.sh"];
 
 #[test]
 fn a_user_other_than_root_is_refused() {
     let sandbox = Sandbox::new();
-    for script in ["demo.sh", "demo-cluster.sh", "demo-spread.sh", "demo-migrate.sh", "clean-lab.sh"] {
+    for script in DEMOS.into_iter().chain(["clean-lab.sh"]) {
         sandbox.run_as_nobody(script).is_refusal_at_once(script, &["must run as root"]);
     }
 }
@@ -45,9 +45,7 @@ fn an_old_kernel_is_told_and_a_new_one_is_not() {
 fn a_32_bit_system_is_told() {
     let sandbox = Sandbox::new();
     sandbox.program("getconf", "echo 32");
-    for script in
-        ["demo.sh", "demo-cluster.sh", "demo-spread.sh", "demo-migrate.sh", "build.sh", "install-packages.sh"]
-    {
+    for script in DEMOS.into_iter().chain(["build.sh", "install-packages.sh"]) {
         sandbox.run(script).is_refusal_at_once(script, &["needs a 64-bit system"]);
     }
 }
@@ -55,7 +53,7 @@ fn a_32_bit_system_is_told() {
 #[test]
 fn a_small_disk_is_told_before_it_is_full() {
     let sandbox = Sandbox::new();
-    for script in ["demo.sh", "demo-cluster.sh", "demo-spread.sh", "demo-migrate.sh", "build.sh"] {
+    for script in DEMOS.into_iter().chain(["build.sh"]) {
         let outcome = sandbox.run_with_small_disk(script, 5120);
         outcome.is_refusal_at_once(script, &[" MB at target, but only 5 MB are free", "CARGO_TARGET_DIR"]);
     }

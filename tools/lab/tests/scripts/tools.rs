@@ -1,5 +1,6 @@
 //! Tests of the handling of Rust and cargo.
 
+use crate::DEMOS;
 use crate::sandbox::Sandbox;
 
 /// What cargo prints without a network.
@@ -62,9 +63,7 @@ fn no_network_for_cargo_is_one_line() {
     let sandbox = Sandbox::new();
     sandbox.cargo(UNREACHABLE);
     let reason = "cannot download ([6] Could not resolve hostname (Could not resolve host: index.crates.io))";
-    for script in
-        ["build.sh", "demo.sh", "demo-cluster.sh", "demo-spread.sh", "demo-migrate.sh", "clean-lab.sh"]
-    {
+    for script in DEMOS.into_iter().chain(["build.sh", "clean-lab.sh"]) {
         sandbox.run(script).is_refusal(script, &["build failed: ", reason, "target/log/build.log"]);
     }
 }

@@ -29,11 +29,10 @@ struct Causes {
 impl Causes {
     fn count(trial: &mut Trial) -> Self {
         let nodes = trial.bed.nodes.iter_mut().chain(&mut trial.bed.gone);
-        let fenced = nodes.map(|node| {
-            // The workers', and the filter's.
-            node.dropped_as("fenced").unwrap() + node.dropped_as("filter_drop_fenced").unwrap()
-        });
-        let fenced = fenced.sum();
+        let drops = nodes.flat_map(|node| node.drops_of_all().unwrap());
+        // The workers', and the filter's.
+        let is_fenced = |reason: &str| reason.starts_with("fenced") || reason == "filter_drop_fenced";
+        let fenced = drops.filter(|(reason, _)| is_fenced(reason)).map(|(_, count)| count).sum();
         Self { fenced, behind: trial.bed.peers.iter().map(|peer| peer.replays().unwrap()).sum() }
     }
 

@@ -3,11 +3,12 @@
 
 use super::attacks::{self, Knowledge, Maker};
 use super::frames::{ESP, Random, Road, esp, octets};
-use super::{fire, read_pcap, spy};
+use super::{fire, spy};
 use crate::common::{Pair, SOON, Scenario};
 use std::collections::BTreeSet;
 use std::thread::sleep;
 use std::time::Duration;
+use testudo_lab::capture::written;
 use testudo_lab::gateway::Kind;
 use testudo_lab::inject::Injector;
 use testudo_lab::topology::{Family, OUTER, Side, WIRE_PORTS};
@@ -117,7 +118,7 @@ fn watch_the_peer_begin(pair: &Pair) -> Vec<u8> {
     tap.wait_log("listening on", SOON).unwrap();
     pair.up(Side::Two);
     tap.wait(SOON).unwrap();
-    read_pcap(&std::fs::read(&file).unwrap()).remove(0)
+    written(&std::fs::read(&file).unwrap())[0].to_vec()
 }
 
 #[test]
