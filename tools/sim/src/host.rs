@@ -160,13 +160,14 @@ pub trait Host {
         false
     }
 
-    /// The node to which it relays a packet that its filter has not passed.
-    fn relays_outer(&mut self, _now: Time, _packet: &[u8]) -> Option<NodeId> {
+    /// The node to which it relays a packet that its filter has not passed. `counts`: routers gave it
+    /// to this node, so that its shard may follow it there.
+    fn relays_outer(&mut self, _now: Time, _packet: &[u8], _counts: bool) -> Option<NodeId> {
         None
     }
 
     /// The same for a clear packet.
-    fn relays_inner(&mut self, _now: Time, _packet: &[u8]) -> Option<NodeId> {
+    fn relays_inner(&mut self, _now: Time, _packet: &[u8], _counts: bool) -> Option<NodeId> {
         None
     }
 

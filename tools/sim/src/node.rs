@@ -411,15 +411,15 @@ impl Host for Node {
         self.serves && self.is_open(now)
     }
 
-    fn relays_outer(&mut self, now: Time, packet: &[u8]) -> Option<NodeId> {
+    fn relays_outer(&mut self, now: Time, packet: &[u8], counts: bool) -> Option<NodeId> {
         let esp = probe::esp(packet)?;
         let shard = self.lane_in(&esp);
-        self.relays(now, shard, shard == Spi(esp.spi).shard())
+        self.relays(now, shard, counts && shard == Spi(esp.spi).shard())
     }
 
-    fn relays_inner(&mut self, now: Time, packet: &[u8]) -> Option<NodeId> {
+    fn relays_inner(&mut self, now: Time, packet: &[u8], counts: bool) -> Option<NodeId> {
         let shard = self.lane_out(packet)?;
-        self.relays(now, shard, self.spread_of(packet).is_none())
+        self.relays(now, shard, counts && self.spread_of(packet).is_none())
     }
 
     fn filter_ike(&mut self, bytes: &[u8]) -> bool {

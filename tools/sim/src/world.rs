@@ -87,6 +87,17 @@ enum Arrival {
     Relayed(Box<Arrival>),
 }
 
+impl Arrival {
+    /// The packet without what relaying has added, and how many nodes have relayed it.
+    fn bare(self) -> (Self, usize) {
+        let (mut bare, mut relays) = (self, 0);
+        while let Self::Relayed(inner) = bare {
+            (bare, relays) = (*inner, relays + 1);
+        }
+        (bare, relays)
+    }
+}
+
 /// A host with deadlines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Actor {

@@ -45,7 +45,7 @@ impl Source {
     pub(super) fn joined(self) -> Self {
         match self {
             Self::Port { place, flooded, .. } => Self::Port { place, flooded, joined: true },
-            Self::Relayed { place, .. } => Self::Relayed { place, ingress: Ingress::RelayedJoined },
+            Self::Relayed { place, ingress } => Self::Relayed { place, ingress: ingress.joined() },
             Self::Tun | Self::TunJoined => Self::TunJoined,
             Self::Tunnel | Self::TunnelJoined => Self::TunnelJoined,
             Self::Again => Self::Again,

@@ -9,7 +9,7 @@ use testudo_wire::packet::PacketBuf;
 /// Bound on the packets of one call.
 pub const BURST: usize = 64;
 
-/// How a packet reached us.
+/// How a packet reached us. Their order makes most questions a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ingress {
     /// Through a port: we are a hop on its way.
@@ -26,6 +26,13 @@ pub enum Ingress {
     Relayed,
     /// As [`Ingress::Relayed`], in fragments that were reassembled there.
     RelayedJoined,
+    /// As [`Ingress::Relayed`], and that node had it from another one, which took it for the
+    /// carrier: nobody relays it once more.
+    RelayedTwice,
+    /// As [`Ingress::RelayedTwice`], in fragments that were reassembled at the first node.
+    RelayedTwiceJoined,
+    /// As [`Ingress::RelayedTwice`], with the TTL of [`Ingress::RelayedHost`].
+    RelayedTwiceHost,
     /// As [`Ingress::Relayed`], and the TTL is that of a packet which the other node sends: it was
     /// decremented there, or it is the host's own.
     RelayedHost,
@@ -43,13 +50,30 @@ impl Ingress {
     /// True if this host sends it, or another node that has relayed it.
     #[inline]
     pub(super) fn is_host(self) -> bool {
-        matches!(self, Self::RelayedHost | Self::Host | Self::HostJoined | Self::Piece)
+        matches!(
+            self,
+            Self::RelayedHost | Self::RelayedTwiceHost | Self::Host | Self::HostJoined | Self::Piece
+        )
     }
 
     /// True if another node has relayed it.
     #[inline]
     pub(super) fn is_relayed(self) -> bool {
-        matches!(self, Self::Relayed | Self::RelayedJoined | Self::RelayedHost)
+        matches!(
+            self,
+            Self::Relayed
+                | Self::RelayedJoined
+                | Self::RelayedTwice
+                | Self::RelayedTwiceJoined
+                | Self::RelayedTwiceHost
+                | Self::RelayedHost
+        )
+    }
+
+    /// True if two nodes have relayed it.
+    #[inline]
+    pub(super) fn is_relayed_twice(self) -> bool {
+        matches!(self, Self::RelayedTwice | Self::RelayedTwiceJoined | Self::RelayedTwiceHost)
     }
 
     /// True if all nodes of the cluster have received it.
@@ -58,10 +82,32 @@ impl Ingress {
         matches!(self, Self::Flooded | Self::FloodedJoined)
     }
 
+    /// The ingress of the datagram that fragments of this one make.
+    #[must_use]
+    pub fn joined(self) -> Self {
+        match self {
+            Self::Port | Self::PortJoined => Self::PortJoined,
+            Self::Flooded | Self::FloodedJoined => Self::FloodedJoined,
+            Self::Relayed | Self::RelayedJoined | Self::RelayedHost => Self::RelayedJoined,
+            Self::RelayedTwice | Self::RelayedTwiceJoined | Self::RelayedTwiceHost => {
+                Self::RelayedTwiceJoined
+            }
+            Self::Host | Self::HostJoined => Self::HostJoined,
+            Self::Piece => Self::Piece,
+        }
+    }
+
     /// True if it came in fragments.
     #[inline]
     pub(super) fn is_joined(self) -> bool {
-        matches!(self, Self::PortJoined | Self::FloodedJoined | Self::RelayedJoined | Self::HostJoined)
+        matches!(
+            self,
+            Self::PortJoined
+                | Self::FloodedJoined
+                | Self::RelayedJoined
+                | Self::RelayedTwiceJoined
+                | Self::HostJoined
+        )
     }
 }
 

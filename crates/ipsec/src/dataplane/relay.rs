@@ -3,8 +3,9 @@
 //!
 //! A relayed packet is the inner packet of a *relay SA*: ESP in tunnel mode from one node to
 //! another, which no policy and no IKE SA belongs to. It goes unchanged, TTL included, so that the
-//! carrier treats it as if it had come there. A packet is relayed once: the carrier drops what is
-//! not its own.
+//! carrier treats it as if it had come there. While a shard moves, a node may take the former
+//! carrier for the present one, or the next one for it too soon: that node relays the packet once
+//! more. It is not relayed a third time.
 //!
 //! There are two kinds ([`RelayKind`]). One encrypts the whole packet. The other carries nothing but
 //! ESP and AH: the SA that such a packet belongs to protects it, and the carrier opens that SA next.
@@ -56,12 +57,15 @@ pub(super) const HEAD_LEN: usize = 64;
 pub(super) const BEFORE_PACKET: usize = esp::HEADER + IV_LEN;
 /// The policy of relay SAs: there is no such number, so no table has a place for it.
 const NO_POLICY: PolicyId = PolicyId(u32::MAX);
-/// Next header of a relayed packet that was reassembled from fragments. Two nodes of one cluster
-/// alone read it; RFC 3692 leaves both numbers to such uses.
-const JOINED: Protocol = Protocol(253);
-/// Next header of a relayed packet whose TTL the first node has decremented, or which it sends
-/// itself.
-const HOST: Protocol = Protocol(254);
+/// Next headers of relayed packets, encrypted between two nodes of one cluster, and what they tell
+/// of a packet. RFC 3692 leaves 253 and 254 to such uses; the others are not assigned.
+const NEXT_HEADERS: [(Protocol, Ingress); 5] = [
+    (Protocol(250), Ingress::RelayedTwice),
+    (Protocol(251), Ingress::RelayedTwiceJoined),
+    (Protocol(252), Ingress::RelayedTwiceHost),
+    (Protocol(253), Ingress::RelayedJoined),
+    (Protocol(254), Ingress::RelayedHost),
+];
 
 /// Where packets go that another node carries. Immutable: a change replaces the table.
 #[derive(Clone, Debug)]
@@ -211,22 +215,26 @@ impl OutboundSa {
 
 /// The next header that tells the carrier how a packet has reached this node.
 pub(super) fn next_header(ingress: Ingress, inner: &Inner) -> Protocol {
-    if ingress.is_joined() {
+    let there = match (ingress.is_relayed(), ingress.is_joined(), ingress.is_host()) {
         // If this host sends it, the carrier takes one hop off its TTL.
-        JOINED
-    } else if ingress.is_host() {
-        HOST
-    } else {
-        inner.next_header()
-    }
+        (false, true, _) => Ingress::RelayedJoined,
+        (false, false, true) => Ingress::RelayedHost,
+        (false, false, false) => Ingress::Relayed,
+        (true, true, _) => Ingress::RelayedTwiceJoined,
+        (true, false, true) => Ingress::RelayedTwiceHost,
+        (true, false, false) => Ingress::RelayedTwice,
+    };
+    let known = NEXT_HEADERS.iter().find(|(_, ingress)| *ingress == there);
+    known.map_or_else(|| inner.next_header(), |(next_header, _)| *next_header)
 }
 
 /// The ingress of a packet that came with this next header.
 pub(super) fn ingress(next_header: Protocol) -> Result<Ingress, DropReason> {
+    if let Some((_, ingress)) = NEXT_HEADERS.iter().find(|(known, _)| *known == next_header) {
+        return Ok(*ingress);
+    }
     match next_header {
         Protocol::IPV4 | Protocol::IPV6 => Ok(Ingress::Relayed),
-        JOINED => Ok(Ingress::RelayedJoined),
-        HOST => Ok(Ingress::RelayedHost),
         Protocol::NO_NEXT => Err(DropReason::Dummy),
         _ => Err(DropReason::BadNextHeader),
     }

@@ -58,22 +58,53 @@ fn copies_and_forgeries_of_relayed_packets_are_refused() {
     assert_eq!(verdicts(&found), [dropped[0], Verdict::Forward, Verdict::Forward]);
 }
 
-#[test]
-fn a_packet_is_relayed_once() {
-    let setting = Setting::default();
-    let (mut peer, [mut first, mut second]) = (setting.peer(), relaying(setting).0);
-    // Each takes the other for the carrier.
+/// Two nodes that take each other for the carrier.
+pub(crate) fn mistaken(setting: Setting) -> [Node; 2] {
+    let [first, mut second] = relaying(setting).0;
     second.plane.apply(Command::SetShards(ShardSet::EMPTY));
     second.set_relay(0, ShardSet::EMPTY);
-    let clear = relayed(&mut first, Way::Outbound, &[sized(false, 100)]);
-    assert_eq!(verdicts(&second.take(Way::Inbound, Ingress::Port, &clear)), [OTHER_NODE]);
+    [first, second]
+}
+
+#[test]
+fn a_packet_is_relayed_twice_at_most() {
+    let setting = Setting::default();
+    let (mut peer, [mut first, mut second]) = (setting.peer(), mistaken(setting));
     let esp = run(&mut peer, Way::Outbound, Ingress::Port, &back(1)).remove(0).1;
-    let esp = relayed(&mut first, Way::Inbound, &[esp]);
-    assert_eq!(verdicts(&second.take(Way::Inbound, Ingress::Port, &esp)), [OTHER_NODE]);
+    for (way, packet) in [(Way::Outbound, sized(false, 100)), (Way::Inbound, esp)] {
+        let there = relayed(&mut first, way, &[packet]);
+        let back = relayed(&mut second, Way::Inbound, &there);
+        assert_eq!(verdicts(&first.take(Way::Inbound, Ingress::Port, &back)), [OTHER_NODE]);
+    }
+    // Routers gave neither packet to the second node: no shard follows them there.
+    let counted = [&first, &second].map(|node| node.plane.counters().relayed_by_shard().sum::<u64>());
+    assert_eq!(counted, [2, 0]);
     // Nor inside itself.
     let again = relayed(&mut first, Way::Outbound, &[sized(false, 100)]);
     assert_eq!(verdicts(&run(&mut second.plane, Way::Inbound, Ingress::Relayed, &again)), [STRAY]);
     second.check();
+}
+
+/// The shard has moved while they were on their way.
+#[test]
+fn packets_for_the_former_carrier_reach_the_next_one() {
+    let setting = Setting::default();
+    let (mut peer, [mut first, mut second]) = (setting.peer(), mistaken(setting));
+    let esp = run(&mut peer, Way::Outbound, Ingress::Port, &back(1)).remove(0).1;
+    let mut across = |way, ingress, packet: &[u8]| {
+        first.plane.apply(Command::SetShards(ShardSet::EMPTY));
+        let there = first.take(way, ingress, &[packet.to_vec()]).remove(0).1;
+        let back = relayed(&mut second, Way::Inbound, &[there]);
+        first.plane.apply(Command::SetShards(ShardSet::ALL));
+        first.take(Way::Inbound, Ingress::Port, &back).remove(0)
+    };
+    assert_eq!(across(Way::Inbound, Ingress::Port, &esp).0, Verdict::Forward);
+    let (small, large) = (sized(false, 100), v4_with(|f| f.df = true, Protocol(99), &[7; 1490]));
+    let sent = [(Ingress::Host, &small), (Ingress::Port, &small), (Ingress::PortJoined, &large)];
+    let sent = sent.map(|(ingress, packet)| across(Way::Outbound, ingress, packet).1);
+    let found = run(&mut peer, Way::Inbound, Ingress::Host, &sent);
+    let expected = [small.clone(), one_hop_on(&small), one_hop_on(&large)];
+    assert_eq!(found.into_iter().map(|(_, packet)| packet).collect::<Vec<_>>(), expected);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use crate::cluster::{OTHER_NODE, back, verdicts};
 use crate::forge::{around, outer};
 use crate::harness::{Tunnel, Way, run};
 use crate::packets::{sized, v4_with};
-use crate::relay::{STRAY, fragment_of};
+use crate::relay::{STRAY, fragment_of, mistaken};
 use crate::relay_nodes::{Node, Setting, relayed, relaying};
 use proptest::prelude::*;
 use std::slice::from_ref;
@@ -242,13 +242,13 @@ fn a_bare_packet_does_not_tell_where_a_peer_is() {
 }
 
 #[test]
-fn a_bare_packet_is_relayed_once() {
+fn a_bare_packet_is_relayed_once_more_and_not_inside_itself() {
     let setting = Setting::default();
-    let [mut first, mut second] = relaying(setting).0;
-    second.plane.apply(Command::SetShards(ShardSet::EMPTY));
-    second.set_relay(0, ShardSet::EMPTY);
+    let [mut first, mut second] = mistaken(setting);
     let sent = relayed(&mut first, Way::Inbound, &esp(setting, 2));
-    assert_eq!(verdicts(&second.take(Way::Inbound, Ingress::Port, &sent)), [OTHER_NODE; 2]);
+    let back = relayed(&mut second, Way::Inbound, &sent);
+    assert!(back.iter().all(|packet| spi_of(packet).relay_kind() == Some(RelayKind::Whole)));
+    assert_eq!(verdicts(&first.take(Way::Inbound, Ingress::Port, &back)), [OTHER_NODE; 2]);
     let found = run(&mut second.plane, Way::Inbound, Ingress::Relayed, &sent);
     assert_eq!(verdicts(&found), [STRAY; 2]);
 }
@@ -300,8 +300,8 @@ fn a_packet_waits_for_its_relay_sa() {
     }
 }
 
-/// It waits as what it is: a packet that another node has relayed, and that must not be relayed
-/// again.
+/// It waits as what it is: a packet that another node has relayed, and that at most one more node
+/// may relay.
 #[test]
 fn a_packet_that_waits_for_its_shard_keeps_that_it_was_relayed() {
     let setting = in_udp();

@@ -19,6 +19,8 @@ use testudo_ike::output::{Event, Path, Reason};
 const ENGINE_RETRY_INTERVAL: Nanos = 10 * MILLI;
 /// Time between two turns of a control thread that has more to do.
 const TURN_INTERVAL: Nanos = MILLI / 10;
+/// How many nodes relay a packet at most (`testudo_ipsec::dataplane::relay`).
+const MAX_RELAYS: usize = 2;
 
 impl World {
     /// A node starts, with only its disk.
@@ -140,11 +142,7 @@ impl World {
     /// Processes an arrival at a node.
     pub(super) fn arrive(&mut self, index: usize, arrival: Arrival) {
         let (rollbacks, routed) = (self.scenario.rollbacks, self.scenario.routed.is_some());
-        // A packet is relayed once at most.
-        let (arrival, may_relay) = match arrival {
-            Arrival::Relayed(arrival) => (*arrival, false),
-            arrival => (arrival, routed),
-        };
+        let (arrival, relays) = arrival.bare();
         let slot = &mut self.slots[index];
         let Some(host) = &mut slot.host else { return };
         if slot.pause == Some(Pause::Host)
@@ -171,13 +169,19 @@ impl World {
         let Some(input) = input else {
             let now = slot.clock.at(self.schedule.now);
             let to = match &arrival {
-                Arrival::Outer(packet) | Arrival::Fragments(packet) => host.relays_outer(now, packet),
-                Arrival::Inner(packet) => host.relays_inner(now, packet),
+                Arrival::Outer(packet) | Arrival::Fragments(packet) => {
+                    host.relays_outer(now, packet, relays == 0)
+                }
+                Arrival::Inner(packet) => host.relays_inner(now, packet, relays == 0),
                 _ => None,
             };
-            let to = to.filter(|_| may_relay && slot.pause.is_none());
+            let to = to.filter(|_| routed && relays < MAX_RELAYS && slot.pause.is_none());
             if let Some(to) = to.and_then(|to| self.slots.iter().position(|slot| slot.id == to)) {
-                self.relay(index, to, arrival);
+                self.relay(
+                    index,
+                    to,
+                    (0..relays).fold(arrival, |inner, _| Arrival::Relayed(Box::new(inner))),
+                );
             }
             return;
         };

@@ -105,7 +105,7 @@ impl Uncoverer<'_> {
             let spi = Spi(found.spi).with_relay_kind(RelayKind::Head);
             let Some(sa) = self.relay.inbound(spi, RelayKind::Head) else { continue };
             let Some(item) = burst.get_mut(usize::from(*at)) else { continue };
-            // Nothing is relayed twice, not even inside itself.
+            // A node relays what it had from another, never what that one sent.
             let checked = match (item.ingress.is_relayed(), kind) {
                 (true, _) => Err(DropReason::RelayedStray),
                 (false, RelayKind::Bare) => Ok(None),

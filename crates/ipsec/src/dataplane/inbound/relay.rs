@@ -51,7 +51,7 @@ impl<'s, 'a> Neighbours<'s, 'a, '_> {
         if self.transit.holds(shard) {
             self.counters.to_wait.add(1);
             item.verdict = Verdict::Held;
-        } else if self.relay.is_some() && !item.ingress.is_relayed() {
+        } else if self.relay.is_some() && !item.ingress.is_relayed_twice() {
             self.foreign.push(foreign);
         } else {
             item.refuse(DropReason::OtherNode, self.counters);
@@ -90,7 +90,7 @@ impl Receiver<'_> {
         udp_port: u16,
     ) -> Result<Verdict, DropReason> {
         plan.verdict?;
-        // Nothing is relayed twice, not even inside itself.
+        // A node relays what it had from another, never what that one sent.
         if item.ingress.is_relayed() {
             return Err(DropReason::RelayedStray);
         }

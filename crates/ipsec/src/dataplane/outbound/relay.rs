@@ -34,7 +34,12 @@ impl<'s> Planner<'s, '_> {
     ) -> Option<OutboundPlan<'s>> {
         let planned = match self.relay.zip(shard) {
             Some((relay, shard)) => {
-                plan(relay, item, inner, at, shard).inspect(|_| self.counters.relays(shard))
+                let counts = !item.ingress.is_relayed();
+                plan(relay, item, inner, at, shard).inspect(|_| {
+                    if counts {
+                        self.counters.relays(shard);
+                    }
+                })
             }
             None => Err(DropReason::OtherNode),
         };
@@ -68,11 +73,11 @@ pub(in crate::dataplane) struct Foreign<'a> {
 }
 
 impl Foreign<'_> {
-    /// Counts it for its shard, which may follow its packets to this node. Those of a spread SA are
-    /// in other lanes than the shard of its SPI, and move no lane: the node that all of them reach
-    /// would get every lane.
-    fn count(&self, counters: &Counters) {
-        if Spi(self.arrived.spi).shard() == self.shard {
+    /// Counts it for its shard, which may follow its packets to this node: not if routers gave it to
+    /// another. Those of a spread SA are in other lanes than the shard of its SPI, and move no lane:
+    /// the node that all of them reach would get every lane.
+    fn count(&self, is_relayed: bool, counters: &Counters) {
+        if !is_relayed && Spi(self.arrived.spi).shard() == self.shard {
             counters.relays(self.shard);
         }
     }
@@ -88,7 +93,7 @@ fn plan<'s>(
     at: u8,
     shard: Shard,
 ) -> Result<OutboundPlan<'s>, DropReason> {
-    if item.ingress.is_relayed() {
+    if item.ingress.is_relayed_twice() {
         return Err(DropReason::OtherNode);
     }
     let sa = relay.way(shard, RelayKind::Whole).ok_or(DropReason::OtherNode)?;
@@ -161,7 +166,7 @@ impl Dataplane {
         let (mut bare, mut heads, mut whole) = (Burst::new(), Burst::new(), Burst::new());
         for foreign in foreign {
             let Some(item) = burst.get_mut(usize::from(foreign.at)) else { continue };
-            foreign.count(&self.counters);
+            foreign.count(item.ingress.is_relayed(), &self.counters);
             match plan_protected(relay, item, *foreign) {
                 Some((plan, RelayKind::Bare)) => bare.push(plan),
                 Some((plan, _)) => heads.push(plan),
