@@ -34,11 +34,15 @@ static __always_inline int is_to(const struct ethernet *eth, const __u8 mac[6])
 	return first[0] == first[1] && last[0] == last[1];
 }
 
-static __always_inline __u8 way_of(const struct xdp_md *ctx, const struct port *port, int clustered)
+/*
+ * Returns enum way. A function that the kernel verifies once. Inlined, each way would be one more
+ * state in which it verifies all that follows, and loading the filter would take half as long again.
+ */
+__noinline int way_of(struct xdp_md *ctx, const struct port *port, int clustered)
 {
 	const struct ethernet *eth = (void *)(long)ctx->data;
 
-	if ((void *)(eth + 1) > (void *)(long)ctx->data_end)
+	if (!port || (void *)(eth + 1) > (void *)(long)ctx->data_end)
 		return TO_OTHERS;
 	if (is_to(eth, port->mac))
 		return TO_PORT;

@@ -71,6 +71,24 @@ static __always_inline int at_home(const struct cluster *cluster, __u32 home, in
 	return bpf_ktime_get_boot_ns() < cluster->deadline ? reason : DROP_FENCED;
 }
 
+struct pair6 {
+	__u64 words[4];
+};
+
+/*
+ * Shards by hash. Functions that the kernel verifies once: inlined, their rounds would be verified
+ * in every state that comes to them.
+ */
+__noinline int shard_of_word(const struct cluster *cluster, __u64 word)
+{
+	return cluster ? siphash(cluster->key, &word, 1) & 0xff : 0;
+}
+
+__noinline int shard_of_pair6(const struct cluster *cluster, const struct pair6 *pair)
+{
+	return cluster && pair ? siphash(cluster->key, pair->words, 4) & 0xff : 0;
+}
+
 static __always_inline __u32 home_of_pair4(const struct cluster *cluster, const struct ipv4 *ip)
 {
 	union {
@@ -85,23 +103,24 @@ static __always_inline __u32 home_of_pair4(const struct cluster *cluster, const 
 	swapped = bpf_ntohl(src) > bpf_ntohl(dst);
 	pair.addresses[0] = swapped ? dst : src;
 	pair.addresses[1] = swapped ? src : dst;
-	return HOME(HOME_PAIR, siphash(cluster->key, &pair.word, 1) & 0xff);
+	return HOME(HOME_PAIR, shard_of_word(cluster, pair.word) & 0xff);
 }
 
 static __always_inline __u32 home_of_pair6(const struct cluster *cluster, const struct ipv6 *ip)
 {
-	__u64 src[2], dst[2], words[4];
+	__u64 src[2], dst[2];
+	struct pair6 pair;
 	int swapped;
 
 	__builtin_memcpy(src, &ip->src, sizeof(src));
 	__builtin_memcpy(dst, &ip->dst, sizeof(dst));
 	swapped = src[0] == dst[0] ? bpf_be64_to_cpu(src[1]) > bpf_be64_to_cpu(dst[1]) :
 				     bpf_be64_to_cpu(src[0]) > bpf_be64_to_cpu(dst[0]);
-	words[0] = swapped ? dst[0] : src[0];
-	words[1] = swapped ? dst[1] : src[1];
-	words[2] = swapped ? src[0] : dst[0];
-	words[3] = swapped ? src[1] : dst[1];
-	return HOME(HOME_PAIR, siphash(cluster->key, words, 4) & 0xff);
+	pair.words[0] = swapped ? dst[0] : src[0];
+	pair.words[1] = swapped ? dst[1] : src[1];
+	pair.words[2] = swapped ? src[0] : dst[0];
+	pair.words[3] = swapped ? src[1] : dst[1];
+	return HOME(HOME_PAIR, shard_of_pair6(cluster, &pair) & 0xff);
 }
 
 /*
@@ -224,11 +243,8 @@ static __always_inline int home_of_ike(const struct cluster *cluster, const stru
 		return DROP_NOT_LINEAR;
 	if (!(ike->flags & IKE_INITIATOR))
 		return HOME(HOME_IKE, ike->initiator[0]);
-	if (!ike->responder_word) {
-		__u64 word = ike->initiator_word;
-
-		return HOME(HOME_IKE, siphash(cluster->key, &word, 1) & 0xff);
-	}
+	if (!ike->responder_word)
+		return HOME(HOME_IKE, shard_of_word(cluster, ike->initiator_word) & 0xff);
 	return HOME(HOME_IKE, ike->responder[0]);
 }
 
