@@ -1,5 +1,6 @@
 //! The test programs that cargo builds, and the packages' statements about their tests.
 
+use crate::compile;
 use crate::error::{Error, Result};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -87,6 +88,9 @@ struct Suite {
     /// Tests that begin first, as `target::name`.
     #[serde(default)]
     long: Vec<String>,
+    /// Crates whose tests are optimised like their package: they run for longer than that takes.
+    #[serde(default)]
+    optimised: Vec<String>,
 }
 
 /// The cargo of rust-toolchain.toml. Labs have priority, so the build of the other tests may run at
@@ -141,14 +145,11 @@ pub(crate) struct Built {
     pub(crate) findings: BTreeSet<String>,
 }
 
-/// Clippy compiles the workspace in place of rustc, on which it is based: lints then cost 2 % more
-/// time, while a separate check would need another build of everything but the code generation. A
-/// finding does not prevent the build of the tests; the suite reports it as a separate failure.
-const LINTS: [(&str, &str); 2] = [
-    ("RUSTC_WORKSPACE_WRAPPER", "clippy-driver"),
-    // Clippy's own way to pass arguments, each with this terminator.
-    ("CLIPPY_ARGS", "--cap-lints__CLIPPY_HACKERY__warn__CLIPPY_HACKERY__"),
-];
+/// Clippy compiles the workspace in place of rustc, on which it is based ([`compile`]): lints then
+/// cost a sixth more time, while a separate check would need another build of everything but the code
+/// generation. A finding does not prevent the build of the tests; the suite reports it as a separate
+/// failure. Clippy's own way to pass arguments, each with this terminator.
+const LINTS: (&str, &str) = ("CLIPPY_ARGS", "--cap-lints__CLIPPY_HACKERY__warn__CLIPPY_HACKERY__");
 
 /// Builds test programs and the programs that they start, with lints. Cargo's output goes to a log;
 /// compiler errors are shown. Calls `step` with cargo's progress.
@@ -159,7 +160,9 @@ pub(crate) fn build(which: Which, step: &mut dyn FnMut(&str)) -> Result<Built> {
     let mut log_file = create(&log)?;
     let mut cargo = cargo(which);
     // Always the whole workspace: a part of it has other features, and would be built twice.
-    cargo.args(["test", "--workspace", "--no-run", "--message-format=json"]).envs(LINTS);
+    cargo.args(["test", "--workspace", "--no-run", "--message-format=json"]).envs([LINTS]);
+    let own = std::env::current_exe().map_err(Error::io("find the running program"))?;
+    cargo.env("RUSTC_WORKSPACE_WRAPPER", own).env(compile::OPTIMISED, packages.optimised().join(" "));
     cargo.args(targets.iter().flat_map(|target| ["--test", target]));
     // Benchmarks too, for their lints.
     cargo.args((which == Which::All).then_some("--all-targets"));
@@ -229,7 +232,8 @@ impl Packages {
     /// would run like unit tests.
     fn check_names(package: &str, suite: &Suite, targets: &[Target]) -> Result<()> {
         let beginning = |long: &String| long.split("::").next().unwrap_or_default().to_owned();
-        let named = suite.labs.iter().cloned().chain(suite.long.iter().map(beginning));
+        let named = suite.labs.iter().chain(&suite.optimised).cloned();
+        let named = named.chain(suite.long.iter().map(beginning));
         let known = |name: &String| targets.iter().any(|target| target.name == *name);
         match named.into_iter().find(|name| !known(name)) {
             None => Ok(()),
@@ -260,6 +264,11 @@ impl Packages {
         }
     }
 
+    /// Crates whose tests are optimised. A name that several packages have counts for all of them.
+    fn optimised(&self) -> Vec<&str> {
+        self.known.values().flat_map(|(_, suite)| &suite.optimised).map(String::as_str).collect()
+    }
+
     /// Names of integration tests that hold labs. Cargo builds those of all packages that have one.
     fn lab_tests(&self) -> BTreeSet<&str> {
         let holds_labs =
@@ -279,7 +288,7 @@ fn packages() -> Result<Packages> {
     let metadata: Metadata = serde_json::from_slice(&output.stdout).map_err(|error| Error::Output {
         program: "cargo metadata".into(),
         found: error.to_string(),
-        expected: "packages, with [package.metadata.suite] of `labs` and `long`",
+        expected: "packages, with [package.metadata.suite] of `labs`, `long` and `optimised`",
     })?;
     let mut packages = Packages::default();
     for package in metadata.packages {
@@ -346,7 +355,8 @@ mod tests {
     use std::os::unix::process::ExitStatusExt;
 
     fn packages() -> Packages {
-        let suite = Suite { labs: vec!["peers".into()], long: vec!["peers::rekeying::".into()] };
+        let suite =
+            Suite { labs: vec!["peers".into()], long: vec!["peers::rekeying::".into()], ..Suite::default() };
         let known = BTreeMap::from([("/w/gateway/Cargo.toml".into(), ("gateway".into(), suite))]);
         let of_gateway = |target: &str| ("gateway".to_owned(), target.to_owned());
         Packages { known, integration_tests: vec![of_gateway("peers"), of_gateway("it")] }
@@ -430,11 +440,16 @@ mod tests {
     #[test]
     fn names_that_no_target_has_and_tests_that_were_not_built_are_refused() {
         let target = |name: &str| Target { name: name.into(), kind: vec!["test".into()] };
-        let suite = |labs: &str, long: &str| Suite { labs: vec![labs.into()], long: vec![long.into()] };
+        let suite = |labs: &str, long: &str, optimised: &str| Suite {
+            labs: vec![labs.into()],
+            long: vec![long.into()],
+            optimised: vec![optimised.into()],
+        };
         let check = |suite| Packages::check_names("testudo-gateway", &suite, &[target("peers")]);
-        assert!(check(suite("peers", "peers::rekeying::")).is_ok());
-        assert!(check(suite("pears", "peers::")).is_err());
-        assert!(check(suite("peers", "pears::rekeying::")).is_err());
+        assert!(check(suite("peers", "peers::rekeying::", "peers")).is_ok());
+        assert!(check(suite("pears", "peers::", "peers")).is_err());
+        assert!(check(suite("peers", "pears::rekeying::", "peers")).is_err());
+        assert!(check(suite("peers", "peers::", "pears")).is_err());
         let built: Vec<Program> = ["peers"]
             .iter()
             .filter_map(|name| program(&artifact(name, true), &packages()).unwrap())

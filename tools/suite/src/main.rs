@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod cargo;
+mod compile;
 mod error;
 mod inventory;
 mod job;
@@ -69,12 +70,9 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let done = match Arguments::parse().command {
-        Command::Run { all, only } => {
-            run::suite(Wanted { tier: if all { Tier::All } else { Tier::Test }, only })
-        }
-        Command::List { labs } => list(labs).map(|()| true),
-        Command::Steady { times, load, only } => steady::repeat(times, load, &only),
+    let done = match compile::arguments() {
+        Some(arguments) => compile::run(&arguments),
+        None => ask(Arguments::parse().command),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,
@@ -84,6 +82,16 @@ fn main() -> ExitCode {
             let _ = writeln!(std::io::stderr(), "testudo-suite: {error}");
             ExitCode::FAILURE
         }
+    }
+}
+
+fn ask(command: Command) -> Result<bool> {
+    match command {
+        Command::Run { all, only } => {
+            run::suite(Wanted { tier: if all { Tier::All } else { Tier::Test }, only })
+        }
+        Command::List { labs } => list(labs).map(|()| true),
+        Command::Steady { times, load, only } => steady::repeat(times, load, &only),
     }
 }
 
