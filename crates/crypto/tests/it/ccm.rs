@@ -1,7 +1,7 @@
 //! AES-CCM: Wycheproof's vectors; what one library seals the other opens, bursts do what single
 //! packets do, and nothing forged passes.
 
-use crate::common::libraries;
+use crate::common::{self, libraries};
 use proptest::prelude::*;
 use testudo_crypto::ccm::{AesKey, CcmAlgorithm, CcmJob, CcmKey, IcvLen, open_ccm_burst, seal_ccm_burst};
 use testudo_crypto::{Aad, CryptoError, Library};
@@ -68,7 +68,7 @@ prop_compose! {
         salt in any::<[u8; 3]>(),
         iv in any::<[u8; 8]>(),
         aad in prop::sample::select(vec![8, 12]),
-        text in prop::collection::vec(any::<u8>(), 1..=longest),
+        text in common::octets(1..=longest),
     ) -> Packet {
         let (aad, icv) = (key[..aad].to_vec(), vec![0xee; algorithm.icv.octets()]);
         Packet { algorithm, key, salt, iv, aad, text, icv }

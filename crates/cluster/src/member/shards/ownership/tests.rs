@@ -131,6 +131,8 @@ proptest! {
             let view = nodes(&view.into_iter().collect::<Vec<_>>());
             let before = table.clone();
             let changes = if grows { table.synced_too(&view) } else { table.view(&view, Ranking::Balanced) };
+            let of = |node: NodeId| table.misplaced(node).map(move |(shard, to)| (node, shard, to));
+            let misplaced: Vec<_> = table.synced().iter().flat_map(|node| of(*node)).collect();
             for shard in all() {
                 let owner = table.owner(shard).unwrap();
                 prop_assert!(table.synced().contains(&owner));
@@ -139,15 +141,14 @@ proptest! {
                 prop_assert_eq!(changes.owner.contains(shard), before.owner(shard) != Some(owner));
                 prop_assert_eq!(changes.standby.contains(shard), before.standby(shard) != table.standby(shard));
                 let first = ranks(shard, table.synced()).first().copied();
-                let expected = first.filter(|first| *first != owner).map(|first| (shard, first));
-                prop_assert_eq!(table.misplaced(owner).find(|(misplaced, _)| *misplaced == shard), expected);
+                let found = misplaced.iter().find(|(from, misplaced, _)| (*from, *misplaced) == (owner, shard));
+                let expected = first.filter(|first| *first != owner);
+                prop_assert_eq!(found.map(|(.., to)| *to), expected);
                 if let Some(kept) = before.owner(shard).filter(|kept| table.synced().contains(kept)) {
                     prop_assert_eq!(kept, owner, "who is there keeps what it has");
                 }
             }
-            let misplaced: Vec<_> = table.synced().iter().flat_map(|node| table.misplaced(*node)).collect();
-            for (shard, to) in misplaced {
-                let owner = table.owner(shard).unwrap();
+            for (owner, shard, to) in misplaced {
                 prop_assert!(table.drop(owner, shard, to).is_some());
             }
         }
