@@ -352,7 +352,7 @@ fn start_node(
     let generation = state.join(config::GENERATION);
     let failed = Error::io(format!("write {}", generation.display()));
     std::fs::write(&generation, [0; 8]).map_err(failed)?;
-    let section = config::section(number, options, [key, &state]);
+    let section = config::section(namespace.lab().company(), number, options, [key, &state]);
     let ports = config::ports(options.ingress);
     let testudod = Testudo::start_with(namespace, &format!("{}\n{ports}\n{section}", options.settings))?;
     match options.loads_one && number > 1 {

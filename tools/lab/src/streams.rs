@@ -93,8 +93,12 @@ impl Streams {
 
 /// The octets of a stream from an offset on.
 fn pattern(number: u8, from: u64, length: usize) -> Vec<u8> {
-    // The remainder is below 256.
-    (from..).take(length).map(|place| (place % PERIOD) as u8 ^ number).collect()
+    // Both are below 256.
+    let period: Vec<u8> = (0..PERIOD).map(|place| place as u8 ^ number).collect();
+    let begun = (from % PERIOD) as usize;
+    let mut octets = period.repeat((begun + length).div_ceil(period.len()));
+    octets.truncate(begun + length);
+    octets.split_off(begun)
 }
 
 fn send(mut stream: &TcpStream, number: u8, octets: u64) -> io::Result<()> {

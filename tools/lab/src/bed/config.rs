@@ -4,6 +4,7 @@ use super::BedOptions;
 use super::nodes::own;
 use crate::cluster::routed::ANNOUNCED;
 use crate::cluster::{Cluster, Ingress, LINK, Net};
+use crate::lock::Company;
 use crate::namespace::write_private;
 use crate::swanctl_conf::Connection;
 use crate::topology::{Family, Side};
@@ -44,13 +45,14 @@ pub(super) fn ports(ingress: Ingress) -> String {
 }
 
 /// `[cluster]` of a node's testudo.toml.
-pub(super) fn section(node: u8, options: &BedOptions, [key, state]: [&Path; 2]) -> String {
+pub(super) fn section(company: Company, node: u8, options: &BedOptions, [key, state]: [&Path; 2]) -> String {
+    let pulse = pulse(company, &options.cluster);
     let (key, state, more) = (key.display(), state.display(), &options.cluster);
     let both = |net| FAMILIES.into_iter().filter_map(move |family| Cluster::shared(net, family));
     let vips = quoted([Net::Outer, Net::Inner].into_iter().flat_map(both));
     let mut text = format!(
         "[cluster]\nnode = {node}\nkey = \"{key}\"\nstate = \"{state}\"\ngeneration = \"{state}/{GENERATION}\"\n\
-         vips = [{vips}]\n{more}\n"
+         vips = [{vips}]\n{pulse}{more}\n"
     );
     if options.ingress == Ingress::Routed {
         let _ = writeln!(text, "ingress = \"routed\"\nannounce_table = {ANNOUNCED}");
@@ -61,6 +63,14 @@ pub(super) fn section(node: u8, options: &BedOptions, [key, state]: [&Path; 2]) 
         let _ = write!(text, "\n[[cluster.nodes]]\nid = {id}\naddresses = [{addresses}]\n");
     }
     text
+}
+
+/// Beside other labs nodes send half as many heartbeats, and have twice the time: these are most of
+/// what their daemons do.
+fn pulse(company: Company, more: &str) -> String {
+    let slow = [("pulse_ms", 20), ("fence_ms", 100), ("suspicion_min_ms", 50)];
+    let unset = slow.iter().filter(|(key, _)| company != Company::Alone && !more.contains(key));
+    unset.map(|(key, value)| format!("{key} = {value}\n")).collect()
 }
 
 fn quoted(addresses: impl Iterator<Item = IpAddr>) -> String {
