@@ -14,6 +14,8 @@ const MOST_FILES: usize = 300;
 const MOST_OCTETS: usize = 200 * 1024;
 /// Changed inputs for each target.
 const MUTATIONS: usize = 2000;
+/// The same where an input is a whole conversation of two gateways.
+const CONVERSATIONS: usize = 500;
 
 fn fuzz_dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz")
@@ -61,7 +63,8 @@ fn replay(name: &str) {
         run(target, file, input);
     }
     let mut mutator = Mutator::new(name);
-    for number in 0..MUTATIONS {
+    let mutations = if name == "ike_conversation" { CONVERSATIONS } else { MUTATIONS };
+    for number in 0..mutations {
         let input = mutator.next(&files);
         run(target, &format!("mutation {number}"), &input);
     }

@@ -52,7 +52,6 @@ fn run(work: Work, keys: &[SeparateKey], packets: &[Packet], octets: &[Vec<u8>])
     octets.into_iter().zip(verdicts).collect()
 }
 
-/// The schedule of a 3DES key takes a library milliseconds, so tests make each key once.
 fn keys(library: Library, packets: &[Packet]) -> Vec<SeparateKey> {
     packets.iter().map(|packet| packet.key(library)).collect()
 }
@@ -81,6 +80,10 @@ prop_compose! {
         nonce in any::<[u8; 16]>(),
         mut text in octets(1..=blocks * 16),
     ) -> Packet {
+        // intel-ipsec-mb takes a microsecond for each octet of 3DES.
+        if algorithm.cipher == Cipher::TripleDesCbc {
+            text.truncate(blocks);
+        }
         text.resize(text.len().next_multiple_of(algorithm.cipher.block_len()), 1);
         let key = std::array::from_fn(|at| key[at % 32] ^ at as u8);
         Packet { algorithm, key, high, header, nonce, text }
