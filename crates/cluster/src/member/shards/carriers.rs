@@ -18,7 +18,7 @@ use crate::member::MemberOutput;
 use crate::member::core::Core;
 use crate::node::NodeId;
 use std::collections::BTreeMap;
-use testudo_base::shard::SHARDS;
+use testudo_base::shard::{SHARDS, ShardSet};
 use testudo_base::spi::Shard;
 use testudo_ike::output::Time;
 
@@ -77,14 +77,8 @@ impl Shards {
         if !core.is_routed() {
             return;
         }
-        let mut table: CarrierTable = [None; SHARDS];
-        for (shard, carrier) in (0..=u8::MAX).map(Shard).zip(&mut table) {
-            *carrier = self.carrier(core, now, shard);
-        }
-        if table != self.carriers.shown {
-            self.carriers.shown = table;
-            core.outputs.push_back(MemberOutput::Carriers(Box::new(table)));
-        }
+        let kept = self.shown.packets.union(self.shown.held);
+        self.show_table(core, now, kept, ShardSet::EMPTY);
         let serves = self.serves(core);
         if serves != self.carriers.serves {
             self.carriers.serves = serves;
@@ -92,8 +86,33 @@ impl Shards {
         }
     }
 
-    fn carrier(&self, core: &Core, now: Time, shard: Shard) -> Option<NodeId> {
-        if self.shown.packets.contains(shard) || self.shown.held.contains(shard) {
+    /// Informs the host of the carriers of shards that this node is about to keep no longer. A packet
+    /// that came between both would be for nobody. Those of shards that it is about to keep
+    /// (`kept`) follow: until it does, others have them.
+    pub(super) fn show_leaving(&mut self, core: &mut Core, now: Time, kept: ShardSet) {
+        if core.is_routed() {
+            let coming = kept.without(self.shown.packets.union(self.shown.held));
+            self.show_table(core, now, kept, coming);
+        }
+    }
+
+    /// Informs the host of the carriers, if they have changed: of all shards but `unchanged`.
+    fn show_table(&mut self, core: &mut Core, now: Time, kept: ShardSet, unchanged: ShardSet) {
+        let mut table = self.carriers.shown;
+        for (shard, carrier) in (0..=u8::MAX).map(Shard).zip(&mut table) {
+            if !unchanged.contains(shard) {
+                *carrier = self.carrier(core, now, shard, kept);
+            }
+        }
+        if table != self.carriers.shown {
+            self.carriers.shown = table;
+            core.outputs.push_back(MemberOutput::Carriers(Box::new(table)));
+        }
+    }
+
+    /// The carrier of a shard, if this node keeps the packets of `kept`.
+    fn carrier(&self, core: &Core, now: Time, shard: Shard, kept: ShardSet) -> Option<NodeId> {
+        if kept.contains(shard) {
             return Some(core.node);
         }
         let known = |node: &NodeId| core.view.members.contains(node) && !self.suspects.contains(node);

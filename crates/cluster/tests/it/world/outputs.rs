@@ -3,7 +3,7 @@
 use super::{Arrival, LAN, WAN, World, id};
 use crate::config::peer_addr;
 use std::collections::BTreeSet;
-use testudo_base::spi::Spi;
+use testudo_base::spi::{Shard, Spi};
 use testudo_cluster::dispatch::Ownership;
 use testudo_cluster::engine::EngineEvent;
 use testudo_cluster::member::{Flushed, MemberOutput, TakenIn};
@@ -105,6 +105,9 @@ impl World {
                 state.sending.insert(child);
             }
             MemberOutput::Shards(Ownership { packets, held, ike, default_host }) => {
+                let gone = state.shards.0.union(state.held).without(packets.union(held));
+                let is_nobodys = |shard: Shard| state.carriers[usize::from(shard.0)] == Some(id(node));
+                assert!(!gone.iter().any(is_nobodys), "node {node} relays to itself what it gives away");
                 state.held = held;
                 (state.shards, state.default_host) = ((packets, ike), default_host);
                 for (other, state) in self.nodes.iter().enumerate().filter(|(other, _)| *other != node) {
