@@ -75,6 +75,11 @@ pub struct Ownership {
 }
 
 impl Ownership {
+    /// Shards whose packets stay at the node, worked on or kept back.
+    pub fn kept(&self) -> ShardSet {
+        self.packets.union(self.held)
+    }
+
     /// True if the node keeps packets of this home.
     pub fn keeps(&self, home: Home) -> bool {
         match home {

@@ -83,19 +83,8 @@ enum Arrival {
     Fragments(Vec<u8>),
     /// A clear packet for the filter.
     Inner(Vec<u8>),
-    /// A packet that another node has relayed.
-    Relayed(Box<Arrival>),
-}
-
-impl Arrival {
-    /// The packet without what relaying has added, and how many nodes have relayed it.
-    fn bare(self) -> (Self, usize) {
-        let (mut bare, mut relays) = (self, 0);
-        while let Self::Relayed(inner) = bare {
-            (bare, relays) = (*inner, relays + 1);
-        }
-        (bare, relays)
-    }
+    /// A packet that so many other nodes have relayed.
+    Relayed(Box<Arrival>, u8),
 }
 
 /// A host with deadlines.

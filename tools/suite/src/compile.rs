@@ -4,7 +4,7 @@
 //! Tests are not optimised, whatever their package says: most run for a moment, and optimising them
 //! takes minutes. The libraries and programs that they use are.
 
-use crate::error::{Error, Result};
+use crate::error::Error;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -21,25 +21,22 @@ pub(crate) fn arguments() -> Option<Vec<OsString>> {
 }
 
 /// Becomes clippy-driver. Returns only if there is none.
-pub(crate) fn run(arguments: &[OsString]) -> Result<bool> {
+pub(crate) fn run(arguments: &[OsString]) -> Error {
     let optimised = std::env::var(OPTIMISED).unwrap_or_default();
     let mut clippy = Command::new("clippy-driver");
     clippy.args(arguments);
     if is_quick(arguments, &optimised) {
         clippy.args(["-C", "opt-level=0"]);
     }
-    Err(Error::io("run clippy-driver")(clippy.exec()))
+    Error::io("run clippy-driver")(clippy.exec())
 }
 
 /// True for tests that are not to be optimised, and for benchmarks: they are compiled for their
 /// lints only.
 fn is_quick(arguments: &[OsString], optimised: &str) -> bool {
-    let behind = |option: &str, value: &dyn Fn(&OsStr) -> bool| {
-        arguments.windows(2).any(|pair| matches!(pair, [name, found] if name == option && value(found)))
-    };
-    let is_test =
-        arguments.iter().any(|argument| argument == "--test") || behind("--cfg", &|found| found == "test");
-    is_test && !behind("--crate-name", &|found| optimised.split(' ').any(|name| found == name))
+    let has = |option: &str, value: &str| arguments.windows(2).any(|pair| pair == [option, value]);
+    let is_test = arguments.iter().any(|argument| argument == "--test") || has("--cfg", "test");
+    is_test && !optimised.split(' ').any(|name| has("--crate-name", name))
 }
 
 #[cfg(test)]

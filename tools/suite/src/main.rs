@@ -71,7 +71,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let done = match compile::arguments() {
-        Some(arguments) => compile::run(&arguments),
+        Some(arguments) => Err(compile::run(&arguments)),
         None => ask(Arguments::parse().command),
     };
     match done {

@@ -5,18 +5,12 @@ use std::ops::RangeInclusive;
 use std::sync::Once;
 use testudo_crypto::Library;
 
-/// Random octets of any of these lengths. One number makes all of them: a strategy for each octet
-/// takes longer than the ciphers.
+/// Random octets of any of these lengths. A strategy for each octet takes longer than the ciphers.
 pub(crate) fn octets(lengths: RangeInclusive<usize>) -> impl Strategy<Value = Vec<u8>> {
-    (lengths, any::<u64>()).prop_map(|(length, seed)| {
-        // Xorshift, whose state must not be 0.
-        let step = |state: &u64| {
-            let state = state ^ (state << 13);
-            let state = state ^ (state >> 7);
-            Some(state ^ (state << 17))
-        };
-        let words = std::iter::successors(Some(seed | 1), step);
-        words.map(|word| (word >> 32) as u8).take(length).collect()
+    lengths.prop_perturb(|length, mut random| {
+        let mut octets = vec![0; length];
+        random.fill_bytes(&mut octets);
+        octets
     })
 }
 

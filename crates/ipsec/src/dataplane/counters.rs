@@ -1,5 +1,6 @@
 //! The counters of a pipeline. One writer, any number of readers.
 
+use super::burst::Ingress;
 use super::sample::{Sample, Samples};
 use crate::drops::DropReason;
 use std::sync::atomic::AtomicU64;
@@ -200,9 +201,12 @@ impl Counters {
         }
     }
 
-    /// A packet of this shard goes to the node that carries it.
-    pub(super) fn relays(&self, shard: Shard) {
-        if let Some(counter) = self.relayed_of.get(usize::from(shard.0)) {
+    /// A packet of this shard goes to the node that carries it. One that another node has relayed
+    /// does not count: the shard may follow its packets, and routers gave it to that node.
+    pub(super) fn relays(&self, ingress: Ingress, shard: Shard) {
+        if let Some(counter) = self.relayed_of.get(usize::from(shard.0))
+            && !ingress.is_relayed()
+        {
             counter.add(1);
         }
     }

@@ -57,15 +57,18 @@ pub(super) const HEAD_LEN: usize = 64;
 pub(super) const BEFORE_PACKET: usize = esp::HEADER + IV_LEN;
 /// The policy of relay SAs: there is no such number, so no table has a place for it.
 const NO_POLICY: PolicyId = PolicyId(u32::MAX);
-/// Next headers of relayed packets, encrypted between two nodes of one cluster, and what they tell
-/// of a packet. RFC 3692 leaves 253 and 254 to such uses; the others are not assigned.
-const NEXT_HEADERS: [(Protocol, Ingress); 5] = [
-    (Protocol(250), Ingress::RelayedTwice),
-    (Protocol(251), Ingress::RelayedTwiceJoined),
-    (Protocol(252), Ingress::RelayedTwiceHost),
-    (Protocol(253), Ingress::RelayedJoined),
-    (Protocol(254), Ingress::RelayedHost),
-];
+/// Next header of a relayed packet that was reassembled from fragments. Two nodes of one cluster
+/// alone read these numbers. RFC 3692 leaves 253 and 254 to such uses; the others are not assigned.
+const JOINED: Protocol = Protocol(253);
+/// Next header of a relayed packet whose TTL the first node has decremented, or which it sends
+/// itself.
+const HOST: Protocol = Protocol(254);
+/// Next header of a packet that is relayed once more.
+const TWICE: Protocol = Protocol(250);
+/// [`JOINED`], once more.
+const TWICE_JOINED: Protocol = Protocol(251);
+/// [`HOST`], once more.
+const TWICE_HOST: Protocol = Protocol(252);
 
 /// Where packets go that another node carries. Immutable: a change replaces the table.
 #[derive(Clone, Debug)]
@@ -215,26 +218,26 @@ impl OutboundSa {
 
 /// The next header that tells the carrier how a packet has reached this node.
 pub(super) fn next_header(ingress: Ingress, inner: &Inner) -> Protocol {
-    let there = match (ingress.is_relayed(), ingress.is_joined(), ingress.is_host()) {
+    match (ingress.is_relayed(), ingress.is_joined(), ingress.is_host()) {
+        (false, false, false) => inner.next_header(),
         // If this host sends it, the carrier takes one hop off its TTL.
-        (false, true, _) => Ingress::RelayedJoined,
-        (false, false, true) => Ingress::RelayedHost,
-        (false, false, false) => Ingress::Relayed,
-        (true, true, _) => Ingress::RelayedTwiceJoined,
-        (true, false, true) => Ingress::RelayedTwiceHost,
-        (true, false, false) => Ingress::RelayedTwice,
-    };
-    let known = NEXT_HEADERS.iter().find(|(_, ingress)| *ingress == there);
-    known.map_or_else(|| inner.next_header(), |(next_header, _)| *next_header)
+        (false, true, _) => JOINED,
+        (false, false, true) => HOST,
+        (true, false, false) => TWICE,
+        (true, true, _) => TWICE_JOINED,
+        (true, false, true) => TWICE_HOST,
+    }
 }
 
 /// The ingress of a packet that came with this next header.
 pub(super) fn ingress(next_header: Protocol) -> Result<Ingress, DropReason> {
-    if let Some((_, ingress)) = NEXT_HEADERS.iter().find(|(known, _)| *known == next_header) {
-        return Ok(*ingress);
-    }
     match next_header {
         Protocol::IPV4 | Protocol::IPV6 => Ok(Ingress::Relayed),
+        JOINED => Ok(Ingress::RelayedJoined),
+        HOST => Ok(Ingress::RelayedHost),
+        TWICE => Ok(Ingress::RelayedTwice),
+        TWICE_JOINED => Ok(Ingress::RelayedTwiceJoined),
+        TWICE_HOST => Ok(Ingress::RelayedTwiceHost),
         Protocol::NO_NEXT => Err(DropReason::Dummy),
         _ => Err(DropReason::BadNextHeader),
     }

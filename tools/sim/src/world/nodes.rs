@@ -20,7 +20,7 @@ const ENGINE_RETRY_INTERVAL: Nanos = 10 * MILLI;
 /// Time between two turns of a control thread that has more to do.
 const TURN_INTERVAL: Nanos = MILLI / 10;
 /// How many nodes relay a packet at most (`testudo_ipsec::dataplane::relay`).
-const MAX_RELAYS: usize = 2;
+const MAX_RELAYS: u8 = 2;
 
 impl World {
     /// A node starts, with only its disk.
@@ -142,7 +142,10 @@ impl World {
     /// Processes an arrival at a node.
     pub(super) fn arrive(&mut self, index: usize, arrival: Arrival) {
         let (rollbacks, routed) = (self.scenario.rollbacks, self.scenario.routed.is_some());
-        let (arrival, relays) = arrival.bare();
+        let (arrival, relays) = match arrival {
+            Arrival::Relayed(arrival, relays) => (*arrival, relays),
+            arrival => (arrival, 0),
+        };
         let slot = &mut self.slots[index];
         let Some(host) = &mut slot.host else { return };
         if slot.pause == Some(Pause::Host)
@@ -164,7 +167,7 @@ impl World {
                 comes_in.then(|| Input::Esp(packet.clone()))
             }
             Arrival::Inner(ref packet) => host.filter_inner(packet).then(|| Input::Clear(packet.clone())),
-            Arrival::Relayed(_) => None,
+            Arrival::Relayed(..) => None,
         };
         let Some(input) = input else {
             let now = slot.clock.at(self.schedule.now);
@@ -177,11 +180,7 @@ impl World {
             };
             let to = to.filter(|_| routed && relays < MAX_RELAYS && slot.pause.is_none());
             if let Some(to) = to.and_then(|to| self.slots.iter().position(|slot| slot.id == to)) {
-                self.relay(
-                    index,
-                    to,
-                    (0..relays).fold(arrival, |inner, _| Arrival::Relayed(Box::new(inner))),
-                );
+                self.relay(index, to, Arrival::Relayed(Box::new(arrival), relays + 1));
             }
             return;
         };

@@ -139,11 +139,11 @@ impl World {
         }
     }
 
-    /// A node relays a packet that another carries.
+    /// A node relays a packet that another carries; it arrives there like this.
     pub(super) fn relay(&mut self, from: usize, to: usize, arrival: Arrival) {
         self.relayed += 1;
         for at in self.network.between(self.schedule.now, Link::Cluster, from, to) {
-            self.schedule.at(at, What::Node(to, Arrival::Relayed(Box::new(arrival.clone()))));
+            self.schedule.at(at, What::Node(to, arrival.clone()));
         }
     }
 }

@@ -77,8 +77,7 @@ impl Shards {
         if !core.is_routed() {
             return;
         }
-        let kept = self.shown.packets.union(self.shown.held);
-        self.show_table(core, now, kept, ShardSet::EMPTY);
+        self.show_table(core, now, self.shown.kept(), ShardSet::EMPTY);
         let serves = self.serves(core);
         if serves != self.carriers.serves {
             self.carriers.serves = serves;
@@ -91,8 +90,7 @@ impl Shards {
     /// (`kept`) follow: until it does, others have them.
     pub(super) fn show_leaving(&mut self, core: &mut Core, now: Time, kept: ShardSet) {
         if core.is_routed() {
-            let coming = kept.without(self.shown.packets.union(self.shown.held));
-            self.show_table(core, now, kept, coming);
+            self.show_table(core, now, kept, kept.without(self.shown.kept()));
         }
     }
 

@@ -42,7 +42,7 @@ impl Shards {
         if shown == self.shown {
             return;
         }
-        self.show_leaving(core, now, packets.union(held));
+        self.show_leaving(core, now, shown.kept());
         let new = packets.without(self.shown.packets);
         if !new.is_empty() {
             // Packets of these shards leave with these blocks.

@@ -34,12 +34,8 @@ impl<'s> Planner<'s, '_> {
     ) -> Option<OutboundPlan<'s>> {
         let planned = match self.relay.zip(shard) {
             Some((relay, shard)) => {
-                let counts = !item.ingress.is_relayed();
-                plan(relay, item, inner, at, shard).inspect(|_| {
-                    if counts {
-                        self.counters.relays(shard);
-                    }
-                })
+                let ingress = item.ingress;
+                plan(relay, item, inner, at, shard).inspect(|_| self.counters.relays(ingress, shard))
             }
             None => Err(DropReason::OtherNode),
         };
@@ -73,12 +69,12 @@ pub(in crate::dataplane) struct Foreign<'a> {
 }
 
 impl Foreign<'_> {
-    /// Counts it for its shard, which may follow its packets to this node: not if routers gave it to
-    /// another. Those of a spread SA are in other lanes than the shard of its SPI, and move no lane:
-    /// the node that all of them reach would get every lane.
-    fn count(&self, is_relayed: bool, counters: &Counters) {
-        if !is_relayed && Spi(self.arrived.spi).shard() == self.shard {
-            counters.relays(self.shard);
+    /// Counts it for its shard, which may follow its packets to this node. Those of a spread SA are
+    /// in other lanes than the shard of its SPI, and move no lane: the node that all of them reach
+    /// would get every lane.
+    fn count(&self, ingress: Ingress, counters: &Counters) {
+        if Spi(self.arrived.spi).shard() == self.shard {
+            counters.relays(ingress, self.shard);
         }
     }
 }
@@ -166,7 +162,7 @@ impl Dataplane {
         let (mut bare, mut heads, mut whole) = (Burst::new(), Burst::new(), Burst::new());
         for foreign in foreign {
             let Some(item) = burst.get_mut(usize::from(foreign.at)) else { continue };
-            foreign.count(item.ingress.is_relayed(), &self.counters);
+            foreign.count(item.ingress, &self.counters);
             match plan_protected(relay, item, *foreign) {
                 Some((plan, RelayKind::Bare)) => bare.push(plan),
                 Some((plan, _)) => heads.push(plan),
