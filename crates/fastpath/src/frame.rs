@@ -16,6 +16,7 @@ mod pool;
 #[cfg(test)]
 mod tests;
 
+use memory::TRAILER_ROOM;
 pub use memory::{ChunkSize, FrameMemory, JUMBO, JUMBO_MTU};
 pub use pool::FramePool;
 
@@ -121,6 +122,12 @@ impl Frame {
     #[inline]
     pub(crate) fn is_jumbo(&self) -> bool {
         self.capacity() == JUMBO
+    }
+
+    /// True if a trailer fits behind the packet.
+    #[inline]
+    pub(crate) fn has_trailer_room(&self) -> bool {
+        usize::from(self.start()) + usize::from(self.len()) + usize::from(TRAILER_ROOM) <= self.capacity()
     }
 
     /// An empty packet behind the usual headroom.

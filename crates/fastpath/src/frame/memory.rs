@@ -50,9 +50,10 @@ impl ChunkSize {
     }
 }
 
-/// Room kept for the Ethernet header, which the MTU does not count, and for ESP padding and ICV
-/// behind the packet.
-const TAILROOM: u32 = 64;
+/// Room kept behind a packet for ESP's padding and ICV, in octets.
+pub(super) const TRAILER_ROOM: u16 = 50;
+/// Room kept for a trailer, and for the Ethernet header, which the MTU does not count.
+const TAILROOM: u32 = 14 + TRAILER_ROOM as u32;
 
 const JUMBO_SHIFT: u32 = 14;
 /// Octets of a jumbo frame: adjacent chunks, of either size, used as one frame.

@@ -1,5 +1,5 @@
 //! Packets that the kernel delivers in several chunks, joined in a jumbo frame: all of a packet or
-//! nothing.
+//! nothing. So is a packet that fills its one chunk and leaves no room for a trailer.
 
 use crate::filter::STAMP_LEN;
 use crate::frame::{Frame, FramePool};
@@ -30,7 +30,11 @@ impl Joiner {
     /// it is whole.
     #[inline]
     pub(super) fn add(&mut self, piece: Frame, more: bool, pool: &mut FramePool) -> Option<Frame> {
-        if self.begun.is_none() && !more { Some(piece) } else { self.join(piece, more, pool) }
+        if self.begun.is_none() && !more && piece.has_trailer_room() {
+            Some(piece)
+        } else {
+            self.join(piece, more, pool)
+        }
     }
 
     /// Drops the packet, because one of its chunks was not ours to read.
@@ -125,6 +129,11 @@ mod tests {
         packet.chunks(room).map(part).collect()
     }
 
+    /// The longest packet that has room for a trailer in one chunk.
+    const LONGEST: usize = ROOM - 50;
+    /// What a chunk holds behind the headroom.
+    const ROOM: usize = 4096 - HEADROOM as usize;
+
     fn packet(len: usize) -> Vec<u8> {
         (0..len).map(|at| (at % 251) as u8).collect()
     }
@@ -142,11 +151,14 @@ mod tests {
     #[test]
     fn a_packet_of_any_length_is_whole_with_its_stamp() {
         let (mut pool, mut joiner) = (pool(), Joiner::default());
-        for len in [1, 3711, 3712, 3713, 9014, 12_000, JUMBO - usize::from(HEADROOM)] {
+        let longest = JUMBO - usize::from(HEADROOM);
+        for len in [1, LONGEST, LONGEST + 1, ROOM - 1, ROOM, ROOM + 1, 9014, 12_000, longest] {
             let expected = packet(len);
-            let frames = pieces(&mut pool, &expected, 3712);
+            let frames = pieces(&mut pool, &expected, ROOM);
             let whole = add_all(&mut joiner, frames, &mut pool).expect("a packet");
             assert_eq!(whole.data(), expected);
+            assert!(whole.has_trailer_room() || len == longest, "{len}");
+            assert_eq!(whole.is_jumbo(), len > LONGEST, "{len}");
             let start = usize::from(whole.start());
             assert_eq!(whole.bytes()[start - STAMP_LEN..start], STAMP);
             pool.give(whole);
@@ -157,10 +169,10 @@ mod tests {
     #[test]
     fn too_long_a_packet_is_lost_whole_and_the_next_is_not() {
         let (mut pool, mut joiner) = (pool(), Joiner::default());
-        let frames = pieces(&mut pool, &packet(JUMBO - usize::from(HEADROOM) + 1), 3712);
+        let frames = pieces(&mut pool, &packet(JUMBO - usize::from(HEADROOM) + 1), ROOM);
         assert!(add_all(&mut joiner, frames, &mut pool).is_none());
         assert_eq!((joiner.lost(), pool.available()), (1, pool.total()));
-        let frames = pieces(&mut pool, &packet(5000), 3712);
+        let frames = pieces(&mut pool, &packet(5000), ROOM);
         let whole = add_all(&mut joiner, frames, &mut pool).expect("a packet");
         pool.give(whole);
     }
@@ -169,7 +181,7 @@ mod tests {
     fn without_a_free_frame_a_packet_is_lost_whole() {
         let (mut pool, mut joiner) = (pool(), Joiner::default());
         let taken = [pool.take_jumbo().unwrap(), pool.take_jumbo().unwrap()];
-        let mut frames = pieces(&mut pool, &packet(9000), 3712).into_iter();
+        let mut frames = pieces(&mut pool, &packet(9000), ROOM).into_iter();
         assert!(joiner.add(frames.next().unwrap(), true, &mut pool).is_none());
         // A frame that becomes free meanwhile does not make half a packet of it.
         taken.into_iter().for_each(|frame| pool.give(frame));
@@ -182,7 +194,7 @@ mod tests {
     fn a_spoilt_packet_is_lost_whole() {
         let (mut pool, mut joiner) = (pool(), Joiner::default());
         for at in 0..3 {
-            let frames = pieces(&mut pool, &packet(9000), 3712);
+            let frames = pieces(&mut pool, &packet(9000), ROOM);
             for (number, frame) in frames.into_iter().enumerate() {
                 let more = number < 2;
                 if number == at {
@@ -199,7 +211,7 @@ mod tests {
     #[test]
     fn closing_in_the_middle_of_a_packet_loses_no_frame() {
         let (mut pool, mut joiner) = (pool(), Joiner::default());
-        let first = pieces(&mut pool, &packet(3000), 3712).remove(0);
+        let first = pieces(&mut pool, &packet(3000), ROOM).remove(0);
         assert!(joiner.add(first, true, &mut pool).is_none());
         joiner.close(&mut pool);
         assert_eq!(pool.available(), pool.total());

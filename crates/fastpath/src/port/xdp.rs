@@ -167,6 +167,8 @@ impl Port for XdpPort {
             let Some(descriptor) = self.socket.rx.take() else { break };
             let more = descriptor.options & libc::XDP_PKT_CONTD != 0;
             match self.umem.received(&descriptor, pool) {
+                // The MTU of other ports leaves room for a trailer in every chunk.
+                Some(frame) if !self.scatter => burst.push(frame),
                 Some(frame) => burst.extend(self.joiner.add(frame, more, pool)),
                 None => {
                     self.stray += 1;

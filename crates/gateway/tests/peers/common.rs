@@ -217,8 +217,12 @@ impl Pair {
     pub(crate) fn ping_from(&self, from: Side, family: Family, size: u32) {
         let ping = Ping::new(from.other().host(family)).size(size);
         let pong = ping.run(self.t.host(from)).unwrap();
-        let drops = (self.drops(Side::One), self.drops(Side::Two));
-        assert_eq!(pong.received, pong.sent, "{family}, {size} octets, from {from:?}; drops {drops:?}");
+        assert_eq!(
+            pong.received,
+            pong.sent,
+            "{family}, {size} octets, from {from:?}; drops {:?}",
+            self.all_dropped()
+        );
     }
 
     /// Small and large pings from client to server and back, IPv4 and IPv6.
@@ -236,8 +240,15 @@ impl Pair {
     pub(crate) fn tcp_both_ways(&self, family: Family) {
         for direction in [Direction::Up, Direction::Down] {
             let to = Side::Two.host(family);
-            Streams::one(direction, MIB).carry(&self.t.client, &self.t.server, to).unwrap();
+            let carried = Streams::one(direction, MIB).carry(&self.t.client, &self.t.server, to);
+            carried.unwrap_or_else(|error| panic!("{error}; drops {:?}", self.all_dropped()));
         }
+    }
+
+    /// What each side has dropped so far, by reason.
+    fn all_dropped(&self) -> [BTreeMap<String, u64>; 2] {
+        [Side::One, Side::Two]
+            .map(|side| self.drops(side).into_iter().filter(|(_, count)| *count > 0).collect())
     }
 
     /// Packets that our side has dropped for this reason so far.

@@ -40,8 +40,8 @@ fn everywhere(outer: Family) {
     let fitting = largest(outer, MTU);
     for from in SIDES {
         for inner in [Family::V4, Family::V6] {
-            // Around the ends of chunks, and of the path.
-            for packet in [1500, 3600, 3700, 3712, 4000, 7400, 8192, 8900, fitting] {
+            // Around the ends of chunks, with and without room for a trailer there, and of the path.
+            for packet in [1500, 3600, 3648, 3650, 3680, 3698, 3700, 3712, 4000, 7400, 8192, 8900, fitting] {
                 passes(&pair, from, inner, packet);
             }
             let said = ping(&pair, from, inner, fitting + 1 - headers(inner), "do");
