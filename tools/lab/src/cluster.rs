@@ -16,9 +16,9 @@
 pub mod routed;
 
 use crate::batch::Batch;
-use crate::namespace::{Offloads, VethEnd, veth, veth_with};
+use crate::namespace::{Offloads, VethEnd};
 use crate::topology::{Family, HOST, INNER, OUTER, Side};
-use crate::{Lab, Namespace, Result};
+use crate::{Lab, Namespace, Result, ip};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// The nodes' interface to each other.
@@ -301,38 +301,36 @@ impl Cluster {
             return self.connect_node_to_router(n, net);
         }
         self.plug(node.end(interface), net, self.mtu, Offloads::None)?;
-        for (family, prefix) in FAMILIES {
-            node.address(interface, &format!("{}/{prefix}", Self::own(n, net, family)))?;
-        }
-        if net != Net::Outer {
-            return Ok(());
-        }
+        let own =
+            |(family, prefix)| ip::address(interface, &format!("{}/{prefix}", Self::own(n, net, family)));
+        let mut lines: Vec<String> = FAMILIES.into_iter().map(own).collect();
         // Without a tunnel, clear packets must be able to pass: otherwise the absence of clear
         // packets proves nothing.
-        for peer in (1..).take(self.peers.len()) {
-            for (family, _) in FAMILIES {
-                node.route(
-                    &Self::network_behind(peer, family),
-                    &Self::peer_address(peer, family).to_string(),
-                )?;
-            }
+        let peers = if net == Net::Outer { self.peers.len() } else { 0 };
+        for peer in (1..).take(peers) {
+            let route = |(family, _)| {
+                let across = Self::peer_address(peer, family).to_string();
+                ip::route(&Self::network_behind(peer, family), &across)
+            };
+            lines.extend(FAMILIES.map(route));
         }
-        Ok(())
+        node.ip_each(lines)
     }
 
     fn connect_client(&self, options: &Options) -> Result<()> {
         self.plug(self.client.end(HOST), Net::Inner, options.mtu, Offloads::Default)?;
         // It sends to nodes that receive by AF_XDP.
         self.client.offloads(HOST, Offloads::None)?;
+        let mut lines = Vec::new();
         for (family, prefix) in FAMILIES {
-            self.client.address(HOST, &format!("{}/{prefix}", Side::One.host(family)))?;
-            self.client.route("default", &self.gateway(Net::Inner, family).to_string())?;
+            lines.push(ip::address(HOST, &format!("{}/{prefix}", Side::One.host(family))));
+            lines.push(ip::route("default", &self.gateway(Net::Inner, family).to_string()));
         }
         if self.is_routed(Net::Inner) {
             let (shared, router) = (Side::One.inner(Family::V4), self.gateway(Net::Inner, Family::V4));
-            self.client.route(&shared.to_string(), &router.to_string())?;
+            lines.push(ip::route(&shared.to_string(), &router.to_string()));
         }
-        Ok(())
+        self.client.ip_each(lines)
     }
 
     fn connect_peer(&self, n: u8, options: &Options) -> Result<()> {
@@ -342,19 +340,19 @@ impl Cluster {
         self.plug(peer.end(OUTER), Net::Outer, options.mtu, options.towards_peers)?;
         // It sends to nodes that receive by AF_XDP.
         peer.offloads(OUTER, Offloads::None)?;
-        veth(host.end(HOST), peer.end(INNER))?;
-        for (ns, interface) in [(host, HOST), (peer, INNER)] {
-            ns.up(interface, options.mtu)?;
-        }
-        host.offloads(HOST, options.towards_peers)?;
+        let mut of_host = vec![ip::veth(HOST, peer.end(INNER), 1), ip::up(HOST, options.mtu)];
+        let mut of_peer = vec![ip::up(INNER, options.mtu)];
         for (family, prefix) in FAMILIES {
             let (router, across) = (Self::behind(n, family, 1), self.gateway(Net::Outer, family));
-            peer.address(OUTER, &format!("{}/{prefix}", Self::peer_address(n, family)))?;
-            peer.address(INNER, &format!("{router}/{prefix}"))?;
-            peer.route(&Side::One.network(family), &across.to_string())?;
-            host.address(HOST, &format!("{}/{prefix}", Self::behind(n, family, 2)))?;
-            host.route("default", &router.to_string())?;
+            of_peer.push(ip::address(OUTER, &format!("{}/{prefix}", Self::peer_address(n, family))));
+            of_peer.push(ip::address(INNER, &format!("{router}/{prefix}")));
+            of_peer.push(ip::route(&Side::One.network(family), &across.to_string()));
+            of_host.push(ip::address(HOST, &format!("{}/{prefix}", Self::behind(n, family, 2))));
+            of_host.push(ip::route("default", &router.to_string()));
         }
+        host.ip_each(of_host)?;
+        host.offloads(HOST, options.towards_peers)?;
+        peer.ip_each(of_peer)?;
         if self.is_routed(Net::Outer) {
             self.connect_peer_to_router(n)?;
         }
@@ -365,10 +363,9 @@ impl Cluster {
     pub fn plug(&self, host: VethEnd<'_>, net: Net, mtu: u16, towards: Offloads) -> Result<()> {
         let VethEnd { namespace, interface } = host;
         let (switch, port) = (self.switch(net), namespace.role());
-        veth_with(switch.end(port), host, self.queues)?;
-        switch.up(port, mtu)?;
+        switch.ip_each([ip::veth(port, host, self.queues), ip::up(port, mtu)])?;
         namespace.up(interface, mtu)?;
         switch.offloads(port, towards)?;
-        switch.ip(&format!("link set {port} master {BRIDGE}")).map(drop)
+        switch.ip(&ip::join(port, BRIDGE)).map(drop)
     }
 }

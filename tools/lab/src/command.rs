@@ -1,19 +1,22 @@
 //! Commands: run to their end with a limit, or started as a [`Process`].
 //!
-//! Every command in a namespace is bound to the thread that starts it (`PR_SET_PDEATHSIG`), so that
-//! nothing outlives a killed lab.
+//! A command that is started in a namespace is bound to the thread that starts it
+//! (`PR_SET_PDEATHSIG`), so that it does not outlive a killed lab. A command that is run to its end
+//! is not: `setpriv` and `nsenter` would cost as much as most of these thousands of commands
+//! themselves. What a killed lab leaves of them ends by itself, or with the namespace.
 
+use crate::namespace::inside;
 use crate::process::Process;
 use crate::{Error, Result, interrupt};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::thread::{JoinHandle, sleep, spawn};
+use std::thread::{self, JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
 const DEFAULT_LIMIT: Duration = Duration::from_secs(120);
@@ -24,6 +27,7 @@ pub struct Cmd {
     namespace: Option<String>,
     argv: Vec<OsString>,
     env: Vec<(OsString, OsString)>,
+    input: String,
     limit: Duration,
 }
 
@@ -45,6 +49,7 @@ impl Cmd {
             namespace: None,
             argv: vec![program.as_ref().to_owned()],
             env: Vec::new(),
+            input: String::new(),
             limit: DEFAULT_LIMIT,
         }
     }
@@ -73,6 +78,13 @@ impl Cmd {
         self
     }
 
+    /// Sets what it reads from standard input: a few lines, which a pipe can hold. Only for commands
+    /// that are run to their end.
+    pub fn input(mut self, text: impl Into<String>) -> Self {
+        self.input = text.into();
+        self
+    }
+
     /// Sets how long it may run; the default is 30 seconds.
     pub fn limit(mut self, limit: Duration) -> Self {
         self.limit = limit;
@@ -92,7 +104,17 @@ impl Cmd {
 
     /// Runs it to its end, and accepts any exit status.
     pub fn run_any(self) -> Result<Finished> {
-        let mut child = self.spawn(Stdio::piped(), Stdio::piped())?;
+        let input = if self.input.is_empty() { Stdio::null() } else { Stdio::piped() };
+        let begin = || spawn(&self.argv, &self.env, [input, Stdio::piped(), Stdio::piped()]);
+        let mut child = match &self.namespace {
+            None => begin(),
+            Some(namespace) => inside(namespace, begin)?,
+        }
+        .map_err(|error| self.not_started(error))?;
+        if let Some(mut pipe) = child.stdin.take() {
+            // A command that has ended without reading it has told why.
+            let _end = pipe.write_all(self.input.as_bytes());
+        }
         let stdout = reader(child.stdout.take());
         let stderr = reader(child.stderr.take());
         let ended = wait_child(&mut child, self.limit);
@@ -115,11 +137,6 @@ impl Cmd {
         let action = || Error::io(format!("write the log {}", log.display()));
         let out = File::options().create(true).append(true).open(log).map_err(action())?;
         let err = out.try_clone().map_err(action())?;
-        let child = self.spawn(out.into(), err.into())?;
-        Ok(Process::new(name, child, log))
-    }
-
-    fn spawn(&self, stdout: Stdio, stderr: Stdio) -> Result<Child> {
         let mut argv: Vec<OsString> = Vec::new();
         if let Some(namespace) = &self.namespace {
             argv.extend(["setpriv", "--pdeathsig", "KILL", "nsenter"].map(Into::into));
@@ -127,19 +144,17 @@ impl Cmd {
             argv.push("--".into());
         }
         argv.extend(self.argv.iter().cloned());
-        let (program, args) = argv.split_first().expect("a command has a program");
-        Command::new(program)
-            .args(args)
-            .envs(self.env.iter().map(|(k, v)| (k, v)))
-            .stdin(Stdio::null())
-            .stdout(stdout)
-            .stderr(stderr)
-            .process_group(0)
-            .spawn()
-            .map_err(|e| match e.kind() {
-                io::ErrorKind::NotFound => Error::Missing { program: program.display().to_string() },
-                _ => Error::io(format!("start `{}`", self.line()))(e),
-            })
+        let child = spawn(&argv, &self.env, [Stdio::null(), out.into(), err.into()])
+            .map_err(|error| self.not_started(error))?;
+        Ok(Process::new(name, child, log))
+    }
+
+    fn not_started(&self, error: io::Error) -> Error {
+        let program = self.argv.first().expect("a command has a program");
+        match error.kind() {
+            io::ErrorKind::NotFound => Error::Missing { program: program.display().to_string() },
+            _ => Error::io(format!("start `{}`", self.line()))(error),
+        }
     }
 
     /// The command line as shown in errors.
@@ -150,6 +165,20 @@ impl Cmd {
             None => words.join(" "),
         }
     }
+}
+
+/// Starts a command line with these as standard input, output and error.
+fn spawn(argv: &[OsString], env: &[(OsString, OsString)], files: [Stdio; 3]) -> io::Result<Child> {
+    let [stdin, stdout, stderr] = files;
+    let (program, args) = argv.split_first().expect("a command has a program");
+    Command::new(program)
+        .args(args)
+        .envs(env.iter().map(|(k, v)| (k, v)))
+        .stdin(stdin)
+        .stdout(stdout)
+        .stderr(stderr)
+        .process_group(0)
+        .spawn()
 }
 
 /// An exit code or signal in words.
@@ -189,7 +218,7 @@ pub(crate) fn kill_group(child: &mut Child) {
 }
 
 fn reader(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<Vec<u8>> {
-    spawn(move || {
+    thread::spawn(move || {
         let mut bytes = Vec::new();
         if let Some(mut pipe) = pipe {
             // A broken pipe ends the output; what came before is kept.

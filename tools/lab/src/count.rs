@@ -6,9 +6,9 @@
 //! ESP is copied to a separate interface, where a capture can run all the time without a cost for
 //! ESP packets.
 
-use crate::namespace::{veth, write_private};
+use crate::namespace::write_private;
 use crate::topology::{Family, Side, WIRE_PORTS};
-use crate::{Error, Namespace, Result};
+use crate::{Error, Namespace, Result, ip};
 use serde::Deserialize;
 use std::fmt::Write;
 use std::ops::Sub;
@@ -51,10 +51,8 @@ pub(crate) const MIRROR: &str = "mirror1";
 
 /// Prepares the namespace of an untrusted network, whose ports already exist.
 pub(crate) fn install(wire: &Namespace) -> Result<()> {
-    veth(wire.end(MIRROR_ENTRY), wire.end(MIRROR))?;
-    for end in [MIRROR_ENTRY, MIRROR] {
-        wire.ip(&format!("link set {end} mtu {} up", u16::MAX))?;
-    }
+    let ends = [MIRROR_ENTRY, MIRROR].map(|end| ip::up(end, u16::MAX));
+    wire.ip_each([ip::veth(MIRROR_ENTRY, wire.end(MIRROR), 1)].into_iter().chain(ends))?;
     let file = wire.lab().dir().join("counters.nft");
     write_private(&file, &ruleset())?;
     wire.cmd("nft").arg("-f").arg(&file).run().map(drop)

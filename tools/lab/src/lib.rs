@@ -29,6 +29,7 @@ pub mod guest;
 pub mod hold;
 pub mod inject;
 pub mod interrupt;
+mod ip;
 pub mod iperf;
 mod lab;
 mod lock;

@@ -2,7 +2,7 @@
 
 use crate::command::{Cmd, Finished};
 use crate::process::Process;
-use crate::{Error, Lab, Result, sweep};
+use crate::{Error, Lab, Result, ip, sweep};
 use nix::sched::{CloneFlags, setns};
 use std::ffi::OsStr;
 use std::fs;
@@ -69,7 +69,7 @@ impl Namespace {
 
     /// Path of the namespace, for setns(2).
     pub fn path(&self) -> PathBuf {
-        Path::new(sweep::NETNS).join(self.name())
+        path(self.name())
     }
 
     /// A command inside.
@@ -91,15 +91,7 @@ impl Namespace {
 
     /// Runs a function in a separate thread inside the namespace: sockets that it opens stay there.
     pub fn enter<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T> {
-        let open = || Error::io(format!("enter namespace {}", self.name()));
-        let namespace = fs::File::open(self.path()).map_err(open())?;
-        std::thread::scope(|scope| {
-            let thread = scope.spawn(move || {
-                setns(namespace, CloneFlags::CLONE_NEWNET).map_err(|e| open()(e.into()))?;
-                Ok(work())
-            });
-            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        })
+        inside(self.name(), work)
     }
 
     /// The MAC address of an interface.
@@ -125,6 +117,12 @@ impl Namespace {
         self.enter(|| Cmd::new("ip").args(words.split_ascii_whitespace()).run())?
     }
 
+    /// Runs `ip` with each of these lines inside, one after another, in one process.
+    pub fn ip_each<S: AsRef<str>>(&self, lines: impl IntoIterator<Item = S>) -> Result<()> {
+        let text: String = lines.into_iter().map(|line| format!("{}\n", line.as_ref())).collect();
+        self.cmd("ip").args(["-batch", "-"]).input(text).run().map(drop)
+    }
+
     /// Writes settings below /proc/sys of this namespace.
     pub fn sysctl(&self, settings: &[(&str, &str)]) -> Result<()> {
         self.enter(|| {
@@ -147,19 +145,17 @@ impl Namespace {
 
     /// Adds an address with its prefix length ("192.0.2.1/24"), usable at once.
     pub fn address(&self, interface: &str, address: &str) -> Result<()> {
-        let nodad = if address.contains(':') { " nodad" } else { "" };
-        self.ip(&format!("address add {address} dev {interface}{nodad}")).map(drop)
+        self.ip(&ip::address(interface, address)).map(drop)
     }
 
     /// Adds a route.
     pub fn route(&self, destination: &str, via: &str) -> Result<()> {
-        let family = if via.contains(':') { "-6" } else { "-4" };
-        self.ip(&format!("{family} route add {destination} via {via}")).map(drop)
+        self.ip(&ip::route(destination, via)).map(drop)
     }
 
     /// Sets an interface up with this MTU.
     pub fn up(&self, interface: &str, mtu: u16) -> Result<()> {
-        self.ip(&format!("link set {interface} mtu {mtu} up")).map(drop)
+        self.ip(&ip::up(interface, mtu)).map(drop)
     }
 
     /// A plain switch: a bridge over `ports`, without addresses, spanning tree, or packet filters
@@ -171,11 +167,9 @@ impl Namespace {
         let there =
             self.enter(|| filters.iter().filter(|filter| setting(filter).exists()).collect::<Vec<_>>())?;
         self.sysctl(&there.into_iter().map(|filter| (filter.as_str(), "0")).collect::<Vec<_>>())?;
-        self.ip(&format!("link add {name} type bridge stp_state 0 forward_delay 0 mcast_snooping 0"))?;
-        for port in ports {
-            self.ip(&format!("link set {port} master {name}"))?;
-        }
-        self.up(name, mtu)
+        let added = format!("link add {name} type bridge stp_state 0 forward_delay 0 mcast_snooping 0");
+        let joined = ports.iter().map(|port| ip::join(port, name));
+        self.ip_each([added].into_iter().chain(joined).chain([ip::up(name, mtu)]))
     }
 
     /// Sets the offloads of an interface.
@@ -226,15 +220,25 @@ pub fn veth(one: VethEnd<'_>, other: VethEnd<'_>) -> Result<()> {
 /// Like [`veth`], with that many queues in each direction. A packet arrives at the queue with
 /// the number of the one it was sent by.
 pub fn veth_with(one: VethEnd<'_>, other: VethEnd<'_>, queues: u32) -> Result<()> {
-    let count = match queues {
-        1 => String::new(),
-        several => format!(" numtxqueues {several} numrxqueues {several}"),
-    };
-    let VethEnd { namespace: there, interface: peer } = other;
-    let VethEnd { namespace: here, interface } = one;
-    let words =
-        format!("link add {interface}{count} type veth peer name {peer}{count} netns {}", there.name());
-    here.ip(&words).map(drop)
+    one.namespace.ip(&ip::veth(one.interface, other, queues)).map(drop)
+}
+
+/// Path of a namespace, for setns(2).
+fn path(name: &str) -> PathBuf {
+    Path::new(sweep::NETNS).join(name)
+}
+
+/// Runs a function in a separate thread inside the namespace of that name.
+pub(crate) fn inside<T: Send>(name: &str, work: impl FnOnce() -> T + Send) -> Result<T> {
+    let open = || Error::io(format!("enter namespace {name}"));
+    let namespace = fs::File::open(path(name)).map_err(open())?;
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(move || {
+            setns(namespace, CloneFlags::CLONE_NEWNET).map_err(|e| open()(e.into()))?;
+            Ok(work())
+        });
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
 }
 
 /// The file of a setting like `net.ipv4.ip_forward`.

@@ -10,9 +10,9 @@
 //! tunnel packets *do* cross it in clear: a lab in which clear text cannot flow proves nothing when
 //! none is seen.
 
-use crate::namespace::{Offloads, veth_with};
+use crate::namespace::Offloads;
 use crate::nat::Nat;
-use crate::{Lab, Namespace, Result, count};
+use crate::{Lab, Namespace, Result, count, ip};
 use std::fmt::{self, Display, Formatter};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -207,35 +207,35 @@ impl Topology {
         let port = WIRE_PORTS[side.index()];
         self.connect_outside(side, options)?;
         self.wire.offloads(port, options.towards[side.index()])?;
-        self.wire.ip(&format!("link set {port} master {BRIDGE}")).map(drop)
+        self.wire.ip(&ip::join(port, BRIDGE)).map(drop)
     }
 
     /// Joins a gateway and the host behind it.
     pub fn connect_inside(&self, side: Side, options: &Options) -> Result<()> {
         let (gateway, host) = (self.gateway(side), self.host(side));
-        veth_with(host.end(HOST), gateway.end(INNER), options.queues[side.index()])?;
-        for (ns, interface) in [(host, HOST), (gateway, INNER)] {
-            ns.up(interface, options.inner_mtu)?;
-        }
-        host.offloads(HOST, options.towards[side.index()])?;
+        let pair = ip::veth(HOST, gateway.end(INNER), options.queues[side.index()]);
+        let mut of_host = vec![pair, ip::up(HOST, options.inner_mtu)];
+        let mut of_gateway = vec![ip::up(INNER, options.inner_mtu)];
         for (family, prefix) in [(Family::V4, 24), (Family::V6, 64)] {
-            gateway.address(INNER, &format!("{}/{prefix}", side.inner(family)))?;
-            host.address(HOST, &format!("{}/{prefix}", side.host(family)))?;
-            host.route("default", &side.inner(family).to_string())?;
+            of_gateway.push(ip::address(INNER, &format!("{}/{prefix}", side.inner(family))));
+            of_host.push(ip::address(HOST, &format!("{}/{prefix}", side.host(family))));
+            of_host.push(ip::route("default", &side.inner(family).to_string()));
         }
-        Ok(())
+        host.ip_each(of_host)?;
+        host.offloads(HOST, options.towards[side.index()])?;
+        gateway.ip_each(of_gateway)
     }
 
     fn connect_outside(&self, side: Side, options: &Options) -> Result<()> {
         let (gateway, port) = (self.gateway(side), WIRE_PORTS[side.index()]);
-        veth_with(self.wire.end(port), gateway.end(OUTER), options.queues[side.index()])?;
-        for (ns, interface) in [(gateway, OUTER), (&self.wire, port)] {
-            ns.up(interface, options.outer_mtu)?;
-        }
+        let pair = ip::veth(port, gateway.end(OUTER), options.queues[side.index()]);
+        self.wire.ip_each([pair, ip::up(port, options.outer_mtu)])?;
+        let mut of_gateway = vec![ip::up(OUTER, options.outer_mtu)];
         for (family, prefix) in [(Family::V4, 24), (Family::V6, 64)] {
-            gateway.address(OUTER, &format!("{}/{prefix}", side.outer(family)))?;
-            gateway.route(&side.other().network(family), &side.other().outer(family).to_string())?;
+            of_gateway.push(ip::address(OUTER, &format!("{}/{prefix}", side.outer(family))));
+            let across = side.other().outer(family).to_string();
+            of_gateway.push(ip::route(&side.other().network(family), &across));
         }
-        Ok(())
+        gateway.ip_each(of_gateway)
     }
 }

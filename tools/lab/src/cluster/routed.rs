@@ -12,9 +12,9 @@
 
 use super::{BRIDGE, Cluster, Ingress, Net};
 use crate::bird::Bird;
-use crate::namespace::{Offloads, veth_with};
+use crate::namespace::Offloads;
 use crate::topology::{Family, Side};
-use crate::{Result, wait_until};
+use crate::{Result, ip, wait_until};
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -56,25 +56,27 @@ impl Cluster {
     pub(super) fn connect_node_to_router(&self, n: u8, net: Net) -> Result<()> {
         let (node, namespace) = (self.node(n), self.switch(net));
         let (interface, port) = (net.interface(), node.role());
-        veth_with(namespace.end(port), node.end(interface), self.queues)?;
         let (own, router) = (Self::own(n, net, Family::V4), router(net));
-        namespace.ip(&format!("address add {router} peer {own} dev {port}"))?;
-        namespace.up(port, self.mtu)?;
-        // With `arp_ignore = 1`, as nodes have it, Linux answers for no address that has a peer: the
-        // router would lose the node as soon as its neighbour entry is stale.
-        node.ip(&format!("address add {own}/24 dev {interface} noprefixroute"))?;
-        node.up(interface, self.mtu)?;
-        node.ip(&format!("route add {router} dev {interface} src {own}"))?;
+        namespace.ip_each([
+            ip::veth(port, node.end(interface), self.queues),
+            format!("address add {router} peer {own} dev {port}"),
+            ip::up(port, self.mtu),
+        ])?;
         // It sends to nodes that receive by AF_XDP.
         namespace.offloads(port, Offloads::None)?;
-        node.route(&format!("{}/24", network(net)), &router.to_string())?;
-        if net == Net::Inner {
-            return Ok(());
-        }
+        let mut lines = vec![
+            // With `arp_ignore = 1`, as nodes have it, Linux answers for no address that has a peer:
+            // the router would lose the node as soon as its neighbour entry is stale.
+            format!("address add {own}/24 dev {interface} noprefixroute"),
+            ip::up(interface, self.mtu),
+            format!("route add {router} dev {interface} src {own}"),
+            ip::route(&format!("{}/24", network(net)), &router.to_string()),
+        ];
         // As with switches: without a tunnel, clear packets can pass.
-        (1..)
-            .take(self.peers.len())
-            .try_for_each(|peer| node.route(&Self::network_behind(peer, Family::V4), &router.to_string()))
+        let peers = if net == Net::Outer { self.peers.len() } else { 0 };
+        let behind = |peer| ip::route(&Self::network_behind(peer, Family::V4), &router.to_string());
+        lines.extend((1..).take(peers).map(behind));
+        node.ip_each(lines)
     }
 
     /// Sends a peer's packets for the cluster to the router, and the router's for its network to the

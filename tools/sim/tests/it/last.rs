@@ -9,7 +9,7 @@ use testudo_sim::world::Outcome;
 
 /// Number of worlds with random faults: `make test-all` asks for more.
 fn seeds() -> u64 {
-    const USUAL: u64 = 60;
+    const USUAL: u64 = 30;
     let asked = std::env::var("TESTUDO_SEEDS").ok();
     asked.map_or(USUAL, |seeds| seeds.parse().expect("TESTUDO_SEEDS is a number of worlds"))
 }

@@ -5,7 +5,7 @@ use testudo_sim::scenario::Scenario;
 
 /// Number of worlds: `make test-all` asks for more.
 fn seeds() -> u64 {
-    const USUAL: u64 = 40;
+    const USUAL: u64 = 20;
     let asked = std::env::var("TESTUDO_SEEDS").ok();
     asked.map_or(USUAL, |seeds| seeds.parse().expect("TESTUDO_SEEDS is a number of worlds"))
 }
