@@ -80,14 +80,14 @@ impl Ring {
 
     /// Beside other labs the daemons run at normal priority and with longer timers. At their usual
     /// priority, above all ordinary processes, the daemons of several labs would block a small
-    /// machine for seconds.
+    /// machine for seconds. And they hold the token as soon as a rotation has brought nothing new.
     fn config_text(&self, company: Company) -> String {
         let Timers { token, consensus } = self.timers;
-        let (token, consensus, scheduling) = match company {
-            Company::Alone => (token, consensus, "yes"),
+        let (token, consensus, unchanged, scheduling) = match company {
+            Company::Alone => (token, consensus, 3, "yes"),
             Company::Places(_) => {
                 let least = BESIDE_OTHERS;
-                (token.max(least.token), consensus.max(least.consensus), "no\n  priority: max")
+                (token.max(least.token), consensus.max(least.consensus), 1, "no\n  priority: max")
             }
         };
         let (token, consensus) = (token.as_millis(), consensus.as_millis());
@@ -111,7 +111,7 @@ impl Ring {
   token: {token}
   token_coefficient: 0
   token_retransmits_before_loss_const: 3
-  seqno_unchanged_const: 3
+  seqno_unchanged_const: {unchanged}
   consensus: {consensus}
   join: 30
   interface {{

@@ -225,15 +225,13 @@ impl Pair {
         );
     }
 
-    /// Small and large pings from client to server and back, IPv4 and IPv6.
+    /// Small and large pings from client to server and back, IPv4 and IPv6, all at once.
     pub(crate) fn ping_both_ways(&self) {
-        for from in [Side::One, Side::Two] {
-            for family in [Family::V4, Family::V6] {
-                for size in [56, 1200] {
-                    self.ping_from(from, family, size);
-                }
-            }
-        }
+        let families = || [Family::V4, Family::V6].into_iter();
+        let cases = families().flat_map(|family| [56, 1200].map(|size| (family, size)));
+        at_once(cases.flat_map(|(family, size)| {
+            [Side::One, Side::Two].map(|from| move || self.ping_from(from, family, size))
+        }));
     }
 
     /// TCP from client to server and back.
@@ -246,7 +244,7 @@ impl Pair {
     }
 
     /// What each side has dropped so far, by reason.
-    fn all_dropped(&self) -> [BTreeMap<String, u64>; 2] {
+    pub(crate) fn all_dropped(&self) -> [BTreeMap<String, u64>; 2] {
         [Side::One, Side::Two]
             .map(|side| self.drops(side).into_iter().filter(|(_, count)| *count > 0).collect())
     }
@@ -375,4 +373,13 @@ pub(crate) fn give_key(pair: &Pair, pki: &Pki, (name, kind): (&str, KeyKind), ow
     for side in [Side::One, Side::Two] {
         pki.give(pair.swanctl(side), &format!("{name}.pub"), "pubkey").unwrap();
     }
+}
+
+/// Runs all of this at the same time; fails as the first of it that has failed.
+pub(crate) fn at_once<T: Send>(work: impl IntoIterator<Item = impl FnOnce() -> T + Send>) -> Vec<T> {
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = work.into_iter().map(|work| scope.spawn(work)).collect();
+        let ends = threads.into_iter().map(|thread| thread.join());
+        ends.map(|end| end.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+    })
 }

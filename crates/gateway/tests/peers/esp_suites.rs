@@ -108,6 +108,7 @@ fn every_one(pair: &Pair, suites: &[Suite], esn: &str) {
 }
 
 #[test]
+#[ignore = "make test-all: each cipher"]
 fn every_suite_with_strongswan() {
     every_suite(Kind::Strongswan, "");
 }

@@ -2,7 +2,7 @@
 //! dies under traffic, not after its death, not while a new one takes over. And the instruments do
 //! see clear text where there is some.
 
-use crate::common::{Pair, SOON, Scenario, Watch, each_ping, nothing_is_left};
+use crate::common::{Pair, SOON, Scenario, Watch, at_once, each_ping, nothing_is_left};
 use testudo_lab::capture::Capture;
 use testudo_lab::count::Counters;
 use testudo_lab::gateway::{Gateway, Kind};
@@ -17,18 +17,22 @@ const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
 
 /// Unanswered pings, from the client and from the gateway itself, to protected hosts.
 fn nobody_gets_through(pair: &Pair) {
-    for family in FAMILIES {
-        let server = Side::Two.host(family);
-        for from in [&pair.t.client, &pair.t.gw1] {
-            let pong = Ping::new(server).count(5).brief().run(from).unwrap();
-            assert_eq!((pong.sent, pong.received), (5, 0), "{family} from {}", from.role());
+    at_once(FAMILIES.map(|family| {
+        move || {
+            let server = Side::Two.host(family);
+            at_once([&pair.t.client, &pair.t.gw1].map(|from| {
+                move || {
+                    let pong = Ping::new(server).count(5).brief().run(from).unwrap();
+                    assert_eq!((pong.sent, pong.received), (5, 0), "{family} from {}", from.role());
+                }
+            }));
+            // With a source that no policy covers, too.
+            let outer = Side::One.outer(family).to_string();
+            let args = ["-n", "-c", "3", "-i", "0.02", "-W", "1", "-I", &outer, &server.to_string()];
+            let done = pair.t.gw1.cmd("ping").args(args).run_any().unwrap();
+            assert!(!done.status.success() && !done.stdout.contains("3 packets transmitted, 3 received"));
         }
-        // With a source that no policy covers, too.
-        let outer = Side::One.outer(family).to_string();
-        let args = ["-n", "-c", "3", "-i", "0.02", "-W", "1", "-I", &outer, &server.to_string()];
-        let done = pair.t.gw1.cmd("ping").args(args).run_any().unwrap();
-        assert!(!done.status.success() && !done.stdout.contains("3 packets transmitted, 3 received"));
-    }
+    }));
 }
 
 /// Prefixes of an earlier run that no connection has claimed.
@@ -302,10 +306,14 @@ fn shut(pair: &Pair) -> Vec<(String, String, String)> {
 }
 
 /// Whether clear traffic of the client gets through to that network, and comes back.
-fn passes(pair: &Pair, family: Family) -> bool {
-    let pong = Ping::new(Side::Two.host(family)).count(5).brief().run(&pair.t.client).unwrap();
-    assert!([0, pong.sent].contains(&pong.received), "{} of {}", pong.received, pong.sent);
-    pong.received > 0
+fn passes(pair: &Pair) -> Vec<bool> {
+    at_once(FAMILIES.map(|family| {
+        move || {
+            let pong = Ping::new(Side::Two.host(family)).count(5).brief().run(&pair.t.client).unwrap();
+            assert!([0, pong.sent].contains(&pong.received), "{} of {}", pong.received, pong.sent);
+            pong.received > 0
+        }
+    }))
 }
 
 /// A connection is unloaded for good. What it protected stays shut, and is listed; an operator lets
@@ -340,17 +348,17 @@ fn shut_prefixes_are_listed_and_released_without_a_restart() {
     let released = pair.one.release(&v4).unwrap();
     assert_eq!((&released["prefix"], &released["inside"]), (&v4.as_str().into(), &0.into()), "{released}");
     pair.await_log(&format!("{v4} is released: its clear traffic passes from now on"));
-    assert_eq!(FAMILIES.map(|family| passes(&pair, family)), [true, false]);
+    assert_eq!(passes(&pair), [true, false]);
     assert_eq!(shut(&pair), [unloaded(&v6)]);
 
     // The filter no longer has it, whether or not a daemon runs.
     pair.one.process().kill();
-    assert_eq!(FAMILIES.map(|family| passes(&pair, family)), [true, false]);
+    assert_eq!(passes(&pair), [true, false]);
     pair.one.restart().unwrap();
     assert_eq!(shut(&pair), [(v6.clone(), "earlier-run".to_owned(), String::new())]);
-    assert_eq!(FAMILIES.map(|family| passes(&pair, family)), [true, false]);
+    assert_eq!(passes(&pair), [true, false]);
     pair.one.release(&v6).unwrap();
-    assert_eq!(FAMILIES.map(|family| passes(&pair, family)), [true, true]);
+    assert_eq!(passes(&pair), [true, true]);
     assert_eq!((shut(&pair), inherited(&pair)), (vec![], "[]".to_owned()));
     refused(&pair, &v6, "is not shut");
 

@@ -22,6 +22,7 @@ mod scripts;
 mod spread;
 mod two;
 
+use crate::common::at_once;
 use crate::failover::clear::ClearText;
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -34,7 +35,7 @@ use testudo_lab::ping::Ping;
 use testudo_lab::probe::Summary;
 use testudo_lab::swanctl_conf::Connection;
 use testudo_lab::topology::{Family, Side};
-use testudo_lab::{Lab, Namespace, wait_until};
+use testudo_lab::{Lab, Namespace, Result, wait_until};
 
 mod clear;
 
@@ -133,8 +134,10 @@ impl Trial {
                 .map(|pong| (pong.received == pong.sent && pong.duplicates == 0, pong))
         };
         wait_until(&format!("traffic of peer {peer} after {what}"), LIMIT, || {
-            let ((up, one), (down, two)) =
-                (all(client, behind(peer))?, all(host, Side::One.host(Family::V4))?);
+            let ways = [(client, behind(peer)), (host, Side::One.host(Family::V4))];
+            let pongs: Result<Vec<_>> =
+                at_once(ways.map(|(from, to)| move || all(from, to))).into_iter().collect();
+            let [(up, one), (down, two)] = pongs?[..] else { unreachable!("two ways") };
             Ok(if up && down { Ok(()) } else { Err(format!("{one:?}, {two:?}")) })
         })
         .unwrap();
@@ -143,10 +146,13 @@ impl Trial {
     /// Every tunnel carries packets, is still the same IKE SA, and its peer gets new keys by it;
     /// nothing went in clear.
     pub(crate) fn all_is_well(&mut self, what: &str) {
-        for peer in self.peers() {
-            self.await_traffic(peer, what);
-            self.renews(peer, what);
-        }
+        let trial = &*self;
+        at_once(trial.peers().into_iter().map(|peer| {
+            move || {
+                trial.await_traffic(peer, what);
+                trial.renews(peer, what);
+            }
+        }));
         assert_eq!(self.count_established(), self.established, "after {what}: no peer has connected again");
         assert_eq!(self.clear.packets(), 0, "after {what}: packets in clear");
     }

@@ -79,9 +79,15 @@ fn port_fails(name: &str, options: &BedOptions, failures: impl IntoIterator<Item
 
 #[test]
 fn a_port_is_cut() {
-    let all =
-        [Net::Outer, Net::Inner].map(|net| [Cut::Carrier, Cut::Silent].map(|how| Failure::Link(net, how)));
-    port_fails("cut-port", &BedOptions::default(), all.into_iter().flatten());
+    let failures = [(Net::Outer, Cut::Silent), (Net::Inner, Cut::Carrier)];
+    port_fails("cut-port", &BedOptions::default(), failures.map(|(net, how)| Failure::Link(net, how)));
+}
+
+#[test]
+#[ignore = "make test-all: a combination of what others prove"]
+fn the_other_port_is_cut() {
+    let failures = [(Net::Outer, Cut::Carrier), (Net::Inner, Cut::Silent)];
+    port_fails("cut-other", &BedOptions::default(), failures.map(|(net, how)| Failure::Link(net, how)));
 }
 
 /// A port whose interface is deleted behaves like one that is cut; the daemon continues, and uses
