@@ -4,6 +4,7 @@ use super::{Host, Report};
 use crate::cluster::{key, roster};
 use crate::config::{ClusterSettings, Config};
 use std::io::ErrorKind;
+use testudo_cluster::group::Ingress;
 
 /// The socket of corosync's CPG service.
 const CPG: &str = "cpg";
@@ -23,6 +24,7 @@ pub(super) fn look(config: &Config, host: &dyn Host, report: &mut Report) {
     if let Some(line) = roster::outdated_on_disk(settings, &config.instance) {
         report.warn(line);
     }
+    look_at_addresses(config, settings, host, report);
     let vips: Vec<String> = settings.vips.iter().map(ToString::to_string).collect();
     report.would(format!(
         "join the cluster \"{}\" by corosync as node {} of {}, and own the addresses {} with the others",
@@ -31,6 +33,25 @@ pub(super) fn look(config: &Config, host: &dyn Host, report: &mut Report) {
         settings.nodes.len(),
         vips.join(" ")
     ));
+}
+
+/// The node's own addresses. Others relay packets to the first one: a port has to receive them.
+fn look_at_addresses(config: &Config, settings: &ClusterSettings, host: &dyn Host, report: &mut Report) {
+    let own = settings.nodes.iter().find(|node| node.id == settings.node);
+    for (number, address) in own.into_iter().flat_map(|node| node.addresses.iter().enumerate()) {
+        let place = format!("{}: node {}", settings.nodes_place, settings.node);
+        let relayed = settings.ingress == Ingress::Routed && number == 0;
+        match host.interface_of(*address) {
+            None => report
+                .warn(format!("{place}: found \"{address}\", expected an address of this host: none has it now")),
+            Some(interface) if relayed && !config.ports.iter().any(|port| port.interface == interface) => report
+                .warn(format!(
+                    "{place}: found \"{address}\" of {interface} as the first address, expected one of a [[port]]: with \
+                     ingress = \"routed\" other nodes relay packets to it"
+                )),
+            Some(_) => {}
+        }
+    }
 }
 
 /// Only the key's owner may read it, and another user may run the check.

@@ -2,7 +2,10 @@
 
 use crate::cluster::corosync_libraries;
 use crate::error::Result;
+use nix::ifaddrs::InterfaceAddress;
+use nix::sys::socket::SockaddrStorage;
 use std::io;
+use std::net::IpAddr;
 use std::path::Path;
 use testudo_fastpath::port::{Facts, facts_of};
 use testudo_vici::conf::{Disk, Files};
@@ -14,6 +17,9 @@ pub(super) trait Host {
 
     /// The facts about an interface. `None`: there is none of that name.
     fn interface(&self, name: &str) -> Result<Option<Facts>>;
+
+    /// The interface that has this address; `None`: none has it.
+    fn interface_of(&self, address: IpAddr) -> Option<String>;
 
     /// The files of a swanctl.conf.
     fn files(&self) -> &dyn Files;
@@ -37,6 +43,12 @@ impl Host for System {
         Ok(facts_of(name)?)
     }
 
+    fn interface_of(&self, address: IpAddr) -> Option<String> {
+        let mut all = nix::ifaddrs::getifaddrs().ok()?;
+        let is_it = |found: &InterfaceAddress| found.address.as_ref().and_then(ip) == Some(address);
+        all.find(is_it).map(|found| found.interface_name)
+    }
+
     fn files(&self) -> &dyn Files {
         &Disk
     }
@@ -47,5 +59,26 @@ impl Host for System {
 
     fn corosync(&self) -> Result<()> {
         corosync_libraries().map(drop)
+    }
+}
+
+fn ip(address: &SockaddrStorage) -> Option<IpAddr> {
+    let v4 = address.as_sockaddr_in().map(|v4| v4.ip().into());
+    v4.or_else(|| address.as_sockaddr_in6().map(|v6| v6.ip().into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
+    #[test]
+    fn the_interface_of_an_address_is_found() {
+        for address in [IpAddr::from(Ipv4Addr::LOCALHOST), Ipv6Addr::LOCALHOST.into()] {
+            // A machine may have no IPv6.
+            let found = System.interface_of(address);
+            assert!(found.as_deref() == Some("lo") || found.is_none() && address.is_ipv6(), "{found:?}");
+        }
+        assert_eq!(System.interface_of([192, 0, 2, 77].into()), None);
     }
 }

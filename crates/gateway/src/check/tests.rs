@@ -3,6 +3,7 @@
 use super::*;
 use crate::error::Error;
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use testudo_cluster::corosync::Error as CorosyncError;
 use testudo_fastpath::port::{Facts, Queues};
@@ -18,6 +19,7 @@ const SWANCTL: &str = "/etc/swanctl/swanctl.conf";
 struct Fake {
     files: BTreeMap<PathBuf, String>,
     interfaces: BTreeMap<&'static str, Facts>,
+    addresses: BTreeMap<IpAddr, &'static str>,
     /// Files that may not be opened.
     closed: Vec<PathBuf>,
     /// Why corosync's libraries cannot be loaded.
@@ -37,6 +39,7 @@ impl Fake {
         let mut fake = Self {
             files: BTreeMap::new(),
             interfaces: [("eth0", facts()), ("eth1", facts())].into(),
+            addresses: [("10.0.0.2".parse().unwrap(), "eth1")].into(),
             closed: Vec::new(),
             no_corosync: None,
         };
@@ -83,6 +86,10 @@ impl Host for Fake {
 
     fn interface(&self, name: &str) -> Result<Option<Facts>, Error> {
         Ok(self.interfaces.get(name).cloned())
+    }
+
+    fn interface_of(&self, address: IpAddr) -> Option<String> {
+        self.addresses.get(&address).map(|interface| (*interface).to_owned())
     }
 
     fn files(&self) -> &dyn Files {
@@ -288,6 +295,35 @@ fn connections_are_counted() {
     host.files.remove(Path::new(SWANCTL));
     let plan = report("", &host).plan;
     assert_eq!(plan.last().unwrap(), "begin without connections: /etc/swanctl/swanctl.conf is not there");
+}
+
+#[test]
+fn a_node_has_its_addresses_and_a_port_the_one_that_others_relay_to() {
+    let more = |ingress: &str| {
+        format!(
+            "[cluster]\nnode = 2\nkey = \"/nonexistent/key\"\nvips = [\"192.0.2.9\"]\ningress = \
+             \"{ingress}\"\n[[cluster.nodes]]\nid = 1\naddresses = [\"10.0.0.1\"]\n[[cluster.nodes]]\nid = \
+             2\naddresses = [\"10.0.0.2\"]\n"
+        )
+    };
+    let mut host = Fake::new();
+    host.set("/proc/net/unix", "0000000000000000: 00000002 00000000 00010000 0001 01 31337 @cpg@@@@\n");
+    let warnings = |ingress: &str, host: &Fake| report(&more(ingress), host).warnings;
+    for ingress in ["flood", "routed"] {
+        assert_eq!(warnings(ingress, &host), [""; 0]);
+    }
+    host.addresses = [("10.0.0.2".parse().unwrap(), "eth7")].into();
+    assert_eq!(warnings("flood", &host), [""; 0]);
+    let text = &warnings("routed", &host)[0];
+    assert!(
+        text.contains("node 2: found \"10.0.0.2\" of eth7 as the first address, expected one of a [[port]]"),
+        "{text}"
+    );
+    host.addresses.clear();
+    for ingress in ["flood", "routed"] {
+        let text = &warnings(ingress, &host)[0];
+        assert!(text.contains("node 2: found \"10.0.0.2\", expected an address of this host"), "{text}");
+    }
 }
 
 #[test]

@@ -108,6 +108,8 @@ fn an_interface_that_is_deleted_and_made_again_carries_again() {
         make(&pair, interface);
         await_use(&pair, interface);
         assert_ne!(port(&pair, interface)["ifindex"], was["ifindex"]);
+        // The peer knows the MAC address of before, until the gateway asks for the peer's.
+        pair.ping_from(Side::One, Family::V4, 56);
         pair.ping_both_ways();
     }
     assert_eq!(spis(&pair), before, "no SA has been made anew");
