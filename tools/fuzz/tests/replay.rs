@@ -14,8 +14,11 @@ const MOST_FILES: usize = 300;
 const MOST_OCTETS: usize = 200 * 1024;
 /// Changed inputs for each target.
 const MUTATIONS: usize = 2000;
-/// The same where an input is a whole conversation of two gateways.
-const CONVERSATIONS: usize = 500;
+
+/// The same where an input is a whole conversation of two gateways: `make test-all` asks for more.
+fn conversations() -> usize {
+    if std::env::var_os("TESTUDO_THOROUGH").is_some() { MUTATIONS } else { 500 }
+}
 
 fn fuzz_dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz")
@@ -63,7 +66,7 @@ fn replay(name: &str) {
         run(target, file, input);
     }
     let mut mutator = Mutator::new(name);
-    let mutations = if name == "ike_conversation" { CONVERSATIONS } else { MUTATIONS };
+    let mutations = if name == "ike_conversation" { conversations() } else { MUTATIONS };
     for number in 0..mutations {
         let input = mutator.next(&files);
         run(target, &format!("mutation {number}"), &input);

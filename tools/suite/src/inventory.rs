@@ -18,12 +18,14 @@ pub(crate) enum Tier {
 
 impl Tier {
     /// Environment variables for the tests: the number of the simulator's worlds
-    /// (`sim/tests/it/seeds.rs`), and the number of random sizes for Scapy
-    /// (`ipsec/tests/it/scapy.rs`).
+    /// (`sim/tests/it/seeds.rs`), the number of random sizes for Scapy (`ipsec/tests/it/scapy.rs`),
+    /// and that others may take longer too (`fuzz/tests/replay.rs`, `cluster/tests/it/crash.rs`, ...).
     pub(crate) fn environment(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Self::Test => &[],
-            Self::All => &[("TESTUDO_SEEDS", "2000"), ("TESTUDO_RANDOM_SIZES", "10")],
+            Self::All => {
+                &[("TESTUDO_SEEDS", "2000"), ("TESTUDO_RANDOM_SIZES", "10"), ("TESTUDO_THOROUGH", "1")]
+            }
         }
     }
 }

@@ -103,7 +103,8 @@ fn a_killed_command_does_no_harm() {
     assert!(hosts.destination.counts().unwrap().is_empty(), "in the middle");
     let mut monitor = Client::connect(hosts.source.monitor(), LIMIT).unwrap();
     let pause: u64 = PAUSE.parse().unwrap();
-    monitor.execute("migrate-set-parameters", json!({ "downtime-limit": pause })).unwrap();
+    let fast = json!({ "downtime-limit": pause, "max-bandwidth": 1_u64 << 30 });
+    monitor.execute("migrate-set-parameters", fast).unwrap();
     drop(monitor);
     let done = hosts.command(&["--verify"]).run_any().unwrap();
     let report = report(&done);

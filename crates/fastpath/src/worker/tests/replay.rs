@@ -5,6 +5,7 @@ use super::pool::{BEHIND, Gateway, NUMBER, POLICY, US, behind_fib, params};
 use super::*;
 use proptest::prelude::*;
 use proptest::sample::Index;
+use std::sync::LazyLock;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
 use std::time::{Duration, Instant};
@@ -24,7 +25,12 @@ fn tunnel(replay_window: u32) -> ChildSaParams {
 }
 
 /// A peer's ESP packets, each with its number inside.
-pub(super) fn esp_packets() -> Vec<Vec<u8>> {
+pub(super) fn esp_packets() -> &'static [Vec<u8>] {
+    static PACKETS: LazyLock<Vec<Vec<u8>>> = LazyLock::new(make_esp_packets);
+    &PACKETS
+}
+
+fn make_esp_packets() -> Vec<Vec<u8>> {
     let params = tunnel(64).mirrored();
     let policy = Policy {
         priority: 0,
@@ -142,8 +148,19 @@ fn copies() -> impl Strategy<Value = Vec<Copy>> {
     prop::collection::vec(any::<(Index, Index, bool)>(), 0..100)
 }
 
+/// How late each packet is: two of three not at all. A strategy for each takes longer than the
+/// packets themselves.
 fn late(most: u16) -> impl Strategy<Value = Vec<u16>> {
-    prop::collection::vec(prop_oneof![2 => Just(0), 1 => 0..most], SENT as usize)
+    Just(()).prop_perturb(move |(), mut random| {
+        let mut one =
+            || if random.next_u32() % 3 == 0 { (random.next_u32() % u32::from(most)) as u16 } else { 0 };
+        (0..SENT).map(|_| one()).collect()
+    })
+}
+
+/// The queue of each packet.
+fn queues() -> impl Strategy<Value = Vec<usize>> {
+    Just(()).prop_perturb(|(), mut random| (0..1000).map(|_| random.next_u32() as usize % WORKERS).collect())
 }
 
 proptest! {
@@ -155,7 +172,7 @@ proptest! {
         copies in copies(),
         rests in rests(),
     ) {
-        let arriving = reordered(&esp_packets(), &late, &copies);
+        let arriving = reordered(esp_packets(), &late, &copies);
         let (mut pool, mut alone) = (receiver(WORKERS, 64), receiver(1, 64));
         for packet in &arriving {
             pool.arrive(0, WAN, packet, Class::Esp);
@@ -170,10 +187,10 @@ proptest! {
     fn four_queues_accept_each_packet_once(
         late in late(200),
         copies in copies(),
-        queues in prop::collection::vec(0..WORKERS, 1000),
+        queues in queues(),
         rests in rests(),
     ) {
-        let arriving = reordered(&esp_packets(), &late, &copies);
+        let arriving = reordered(esp_packets(), &late, &copies);
         let mut pool = receiver(WORKERS, 1024);
         for (packet, queue) in arriving.iter().zip(queues) {
             pool.arrive(queue, WAN, packet, Class::Esp);

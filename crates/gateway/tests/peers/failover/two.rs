@@ -114,6 +114,7 @@ fn corosync_is_killed_with_a_witness() {
 
 /// The witness waits until it has missed the node for long enough.
 #[test]
+#[ignore = "make test-all: a combination of what others prove"]
 fn all_links_are_cut_with_a_witness() {
     survived("two-links", CUT);
 }
