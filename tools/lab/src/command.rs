@@ -85,7 +85,7 @@ impl Cmd {
         self
     }
 
-    /// Sets how long it may run; the default is 30 seconds.
+    /// Sets how long it may run; the default is two minutes.
     pub fn limit(mut self, limit: Duration) -> Self {
         self.limit = limit;
         self
@@ -105,12 +105,11 @@ impl Cmd {
     /// Runs it to its end, and accepts any exit status.
     pub fn run_any(self) -> Result<Finished> {
         let input = if self.input.is_empty() { Stdio::null() } else { Stdio::piped() };
-        let begin = || spawn(&self.argv, &self.env, [input, Stdio::piped(), Stdio::piped()]);
+        let begin = || self.spawn(&self.argv, [input, Stdio::piped(), Stdio::piped()]);
         let mut child = match &self.namespace {
             None => begin(),
             Some(namespace) => inside(namespace, begin)?,
-        }
-        .map_err(|error| self.not_started(error))?;
+        }?;
         if let Some(mut pipe) = child.stdin.take() {
             // A command that has ended without reading it has told why.
             let _end = pipe.write_all(self.input.as_bytes());
@@ -144,17 +143,25 @@ impl Cmd {
             argv.push("--".into());
         }
         argv.extend(self.argv.iter().cloned());
-        let child = spawn(&argv, &self.env, [Stdio::null(), out.into(), err.into()])
-            .map_err(|error| self.not_started(error))?;
+        let child = self.spawn(&argv, [Stdio::null(), out.into(), err.into()])?;
         Ok(Process::new(name, child, log))
     }
 
-    fn not_started(&self, error: io::Error) -> Error {
-        let program = self.argv.first().expect("a command has a program");
-        match error.kind() {
-            io::ErrorKind::NotFound => Error::Missing { program: program.display().to_string() },
-            _ => Error::io(format!("start `{}`", self.line()))(error),
-        }
+    /// Starts it by this command line, with these as standard input, output and error.
+    fn spawn(&self, argv: &[OsString], [stdin, stdout, stderr]: [Stdio; 3]) -> Result<Child> {
+        let (program, args) = argv.split_first().expect("a command has a program");
+        Command::new(program)
+            .args(args)
+            .envs(self.env.iter().map(|(k, v)| (k, v)))
+            .stdin(stdin)
+            .stdout(stdout)
+            .stderr(stderr)
+            .process_group(0)
+            .spawn()
+            .map_err(|e| match e.kind() {
+                io::ErrorKind::NotFound => Error::Missing { program: program.display().to_string() },
+                _ => Error::io(format!("start `{}`", self.line()))(e),
+            })
     }
 
     /// The command line as shown in errors.
@@ -165,20 +172,6 @@ impl Cmd {
             None => words.join(" "),
         }
     }
-}
-
-/// Starts a command line with these as standard input, output and error.
-fn spawn(argv: &[OsString], env: &[(OsString, OsString)], files: [Stdio; 3]) -> io::Result<Child> {
-    let [stdin, stdout, stderr] = files;
-    let (program, args) = argv.split_first().expect("a command has a program");
-    Command::new(program)
-        .args(args)
-        .envs(env.iter().map(|(k, v)| (k, v)))
-        .stdin(stdin)
-        .stdout(stdout)
-        .stderr(stderr)
-        .process_group(0)
-        .spawn()
 }
 
 /// An exit code or signal in words.

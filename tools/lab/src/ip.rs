@@ -24,7 +24,8 @@ pub(crate) fn join(port: &str, bridge: &str) -> String {
     format!("link set {port} master {bridge}")
 }
 
-/// Adds a pair of veth interfaces, one of them here, with that many queues in each direction.
+/// Adds a pair of veth interfaces, one of them here, with that many queues in each direction. A
+/// packet arrives at the queue with the number of the one it was sent by.
 pub(crate) fn veth(here: &str, there: VethEnd<'_>, queues: u32) -> String {
     let count = match queues {
         1 => String::new(),

@@ -214,13 +214,7 @@ pub struct VethEnd<'a> {
 
 /// Joins two namespaces by a pair of veth interfaces, which are still down.
 pub fn veth(one: VethEnd<'_>, other: VethEnd<'_>) -> Result<()> {
-    veth_with(one, other, 1)
-}
-
-/// Like [`veth`], with that many queues in each direction. A packet arrives at the queue with
-/// the number of the one it was sent by.
-pub fn veth_with(one: VethEnd<'_>, other: VethEnd<'_>, queues: u32) -> Result<()> {
-    one.namespace.ip(&ip::veth(one.interface, other, queues)).map(drop)
+    one.namespace.ip(&ip::veth(one.interface, other, 1)).map(drop)
 }
 
 /// Path of a namespace, for setns(2).

@@ -18,7 +18,7 @@ pub(crate) enum Tier {
 
 impl Tier {
     /// Environment variables for the tests: the number of the simulator's worlds
-    /// (`sim/tests/it/seeds.rs`), the number of random sizes for Scapy (`ipsec/tests/it/scapy.rs`),
+    /// (`sim/tests/it/main.rs`), the number of random sizes for Scapy (`ipsec/tests/it/scapy.rs`),
     /// and that others may take longer too (`fuzz/tests/replay.rs`, `cluster/tests/it/crash.rs`, ...).
     pub(crate) fn environment(self) -> &'static [(&'static str, &'static str)] {
         match self {

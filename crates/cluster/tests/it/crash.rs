@@ -31,7 +31,7 @@ fn crash_after(events: usize, lossy: bool, begin: impl Fn(&mut World), check: im
 /// At every event: `make test-all` both with and without a loss of what was sent last, `make test`
 /// by turns.
 fn at_every_event(begin: impl Fn(&mut World), check: impl Fn(&mut World)) {
-    let stride = if std::env::var_os("TESTUDO_THOROUGH").is_some() { 1 } else { 2 };
+    let stride = if crate::is_thorough() { 1 } else { 2 };
     for (first, lossy) in [(0, false), (stride - 1, true)] {
         let mut crashes = first;
         while crash_after(crashes, lossy, &begin, &check) {

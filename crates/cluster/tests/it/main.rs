@@ -20,3 +20,8 @@ mod syncs;
 mod unique;
 mod views;
 mod world;
+
+/// True for `make test-all`, whose tests try more of what those of `make test` try a part of.
+fn is_thorough() -> bool {
+    std::env::var_os("TESTUDO_THOROUGH").is_some()
+}

@@ -131,7 +131,7 @@ fn an_ike_sa_established_at_the_same_time_stays() {
 #[test]
 fn one_of_two_simultaneous_ike_sas_stays() {
     let mut apart = 0;
-    let seeds = if std::env::var_os("TESTUDO_THOROUGH").is_some() { 40 } else { 6 };
+    let seeds = if crate::is_thorough() { 40 } else { 6 };
     for seed in 0..seeds {
         let mut world = world(Unique::Replace);
         world.forget(0, seed);

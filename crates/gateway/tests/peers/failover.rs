@@ -31,11 +31,11 @@ use std::time::Duration;
 use testudo_lab::bed::{Bed, BedOptions};
 use testudo_lab::cluster::Cluster;
 use testudo_lab::gateway::Gateway;
-use testudo_lab::ping::Ping;
+use testudo_lab::ping::{Ping, Pong};
 use testudo_lab::probe::Summary;
 use testudo_lab::swanctl_conf::Connection;
 use testudo_lab::topology::{Family, Side};
-use testudo_lab::{Lab, Namespace, Result, wait_until};
+use testudo_lab::{Lab, Result, wait_until};
 
 mod clear;
 
@@ -127,18 +127,12 @@ impl Trial {
     /// Waits until all pings through a peer's tunnel are answered, in both directions.
     pub(crate) fn await_traffic(&self, peer: u8, what: &str) {
         let (client, host) = (&self.bed.cluster.client, &self.bed.cluster.hosts[usize::from(peer) - 1]);
-        let all = |from: &Namespace, to| {
-            Ping::new(to)
-                .brief()
-                .run(from)
-                .map(|pong| (pong.received == pong.sent && pong.duplicates == 0, pong))
-        };
         wait_until(&format!("traffic of peer {peer} after {what}"), LIMIT, || {
             let ways = [(client, behind(peer)), (host, Side::One.host(Family::V4))];
-            let pongs: Result<Vec<_>> =
-                at_once(ways.map(|(from, to)| move || all(from, to))).into_iter().collect();
-            let [(up, one), (down, two)] = pongs?[..] else { unreachable!("two ways") };
-            Ok(if up && down { Ok(()) } else { Err(format!("{one:?}, {two:?}")) })
+            let pongs = at_once(ways.map(|(from, to)| move || Ping::new(to).brief().run(from)));
+            let pongs: Vec<Pong> = pongs.into_iter().collect::<Result<_>>()?;
+            let all = pongs.iter().all(|pong| pong.received == pong.sent && pong.duplicates == 0);
+            Ok(if all { Ok(()) } else { Err(format!("{pongs:?}")) })
         })
         .unwrap();
     }

@@ -68,8 +68,7 @@ fn ping_within(
 pub(crate) fn pings_pass(pair: &Pair, from: Side, inner: Family, size: u32, fragmentation: &str) {
     let (to, size) = (from.other().host(inner).to_string(), size.to_string());
     let answered = each_ping(pair.t.host(from), 3, &["-M", fragmentation, "-s", &size, &to]);
-    let drops = || pair.all_dropped();
-    assert_eq!(answered, Ok(()), "{inner}, {size} octets, from {from:?}; drops {:?}", drops());
+    assert_eq!(answered, Ok(()), "{inner}, {size} octets, from {from:?}; drops {:?}", pair.all_dropped());
 }
 
 /// Before anyone has learnt a path MTU: whole packets of 1500 octets, and datagrams of several.

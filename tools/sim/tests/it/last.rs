@@ -7,11 +7,9 @@ use testudo_sim::runner::{self, Totals};
 use testudo_sim::scenario::{Lasting, Scenario};
 use testudo_sim::world::Outcome;
 
-/// Number of worlds with random faults: `make test-all` asks for more.
+/// Number of worlds with random faults.
 fn seeds() -> u64 {
-    const USUAL: u64 = 30;
-    let asked = std::env::var("TESTUDO_SEEDS").ok();
-    asked.map_or(USUAL, |seeds| seeds.parse().expect("TESTUDO_SEEDS is a number of worlds"))
+    crate::worlds(30)
 }
 
 /// Nodes of four die in this order, down to the last.

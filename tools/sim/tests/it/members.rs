@@ -3,11 +3,9 @@
 use testudo_sim::runner::{self, Totals};
 use testudo_sim::scenario::Scenario;
 
-/// Number of worlds: `make test-all` asks for more.
+/// Number of worlds.
 fn seeds() -> u64 {
-    const USUAL: u64 = 20;
-    let asked = std::env::var("TESTUDO_SEEDS").ok();
-    asked.map_or(USUAL, |seeds| seeds.parse().expect("TESTUDO_SEEDS is a number of worlds"))
+    crate::worlds(20)
 }
 
 #[test]

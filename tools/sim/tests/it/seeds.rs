@@ -8,11 +8,9 @@ use testudo_sim::{
     scenario::{Lasting, Scenario},
 };
 
-/// Number of worlds: `make test-all` asks for more.
+/// Number of worlds.
 fn seeds() -> u64 {
-    const USUAL: u64 = 300;
-    let asked = std::env::var("TESTUDO_SEEDS").ok();
-    asked.map_or(USUAL, |seeds| seeds.parse().expect("TESTUDO_SEEDS is a number of worlds"))
+    crate::worlds(300)
 }
 
 fn one(seed: u64) -> Outcome {
