@@ -100,6 +100,9 @@ fn versions(seed: u64, nodes: usize) -> Vec<u8> {
     (0..nodes).map(|_| one()).collect()
 }
 
+/// One in so many worlds goes on after it has recovered.
+const GOING_ON: u64 = 4;
+
 /// The parameters of a world.
 #[derive(Clone, Debug)]
 pub struct Scenario {
@@ -133,6 +136,9 @@ pub struct Scenario {
     pub faults: Nanos,
     /// Time to recover afterwards.
     pub settle: Nanos,
+    /// It goes on for all that time: what a fault has done may show late. Otherwise it ends when it
+    /// has recovered.
+    pub goes_on: bool,
     /// Time in which traffic is then watched.
     pub watch: Nanos,
     /// Mean time between faults.
@@ -185,6 +191,7 @@ impl Scenario {
             calm: random.between(500, 2500) * MILLI,
             faults: if large { 4 * second } else { random.between(3, 9) * second },
             settle: 8 * second,
+            goes_on: seed.is_multiple_of(GOING_ON),
             watch: 2 * second,
             fault_pace: random.between(100, 1500) * MILLI,
             probe_pace: if large { 400 * MILLI } else { random.between(20, 120) * MILLI },

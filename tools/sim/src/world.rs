@@ -119,8 +119,6 @@ pub struct World {
 
 /// Number of configuration changes by operators.
 const COMMAND_COUNT: u64 = 12;
-/// Interval of the checks whether nodes agree.
-const AGREEMENT_INTERVAL: Nanos = 7_000_000;
 /// How long nodes wait for one that may hold the state, and then come to an agreement.
 const STATE_PATIENCE: Nanos = 40_000_000_000;
 /// More steps than this mean an error in the simulation.
@@ -173,27 +171,23 @@ impl World {
 
     /// Runs to the end, or to the first violation.
     pub fn run(mut self) -> Outcome {
-        let end = self.scenario.calm + self.scenario.faults + self.scenario.settle;
-        self.run_until(end);
+        let healed = self.scenario.calm + self.scenario.faults;
+        let end = healed + self.scenario.settle;
+        self.run_until(if self.scenario.goes_on { end } else { healed + self.scenario.watch });
+        let mut amiss = self.watch();
+        while amiss.is_some() && self.schedule.now < end {
+            amiss = self.watch();
+        }
         // The node with the newest state stands still for good: the others begin without it, once
         // they have waited for it. The tunnels go with the state.
-        let is_lost = self.is_state_awaited();
-        let end = if is_lost { end + STATE_PATIENCE } else { end };
-        self.run_until(end);
-        self.traffic.watch(self.schedule.now);
-        let tail = end + self.scenario.watch;
-        // At any single moment something may be in transit, but not always.
-        while self.schedule.now < tail && !(self.do_nodes_agree() && self.relics().is_empty()) {
-            self.run_until(self.schedule.now + AGREEMENT_INTERVAL);
+        if amiss.is_some() && self.is_state_awaited() {
+            self.run_until(self.schedule.now + STATE_PATIENCE);
+            amiss = self.watch_agreement();
         }
-        self.check_agreement();
-        self.check_relics();
-        self.run_until(tail);
-        if !is_lost {
-            self.check_flow();
-            self.check_rows();
-            self.check_followed();
+        if let Some(amiss) = amiss {
+            self.blame(amiss);
         }
+        self.check_peers_accounts();
         fate::excuse(&mut self);
         self.outcome()
     }

@@ -1,6 +1,7 @@
 //! After the faults: the final checks, and the outcome.
 
 use super::World;
+use super::traffic::Flow;
 use crate::checks::{Invariant, Violation};
 use crate::engine::Nanos;
 use crate::trace::{Line, Who};
@@ -9,9 +10,14 @@ use std::fmt;
 use testudo_base::spi::Shard;
 use testudo_cluster::group::Standing;
 
+/// Interval of the checks whether nodes agree.
+const AGREEMENT_INTERVAL: Nanos = 7_000_000;
 /// How far the rows of nodes may be apart: more than the packets of all tunnels with one home during
 /// some heartbeats.
 const MAX_ROWS_APART: u64 = 32;
+
+/// What is not as it was before the faults, and whose it is.
+pub(super) type Amiss = (Who, String);
 
 /// The outcome of a seed.
 #[derive(Clone, Debug)]
@@ -87,54 +93,75 @@ impl World {
         self.slots.len() == 1 && self.standings().is_empty()
     }
 
-    pub(super) fn check_agreement(&mut self) {
-        if self.checks.violations().is_empty() && !self.do_nodes_agree() {
-            let what = format!("the nodes do not agree: {:x?}", self.standings());
-            self.checks.violate(Invariant::Recovery, self.schedule.now, Who::World, what);
+    /// Watches the traffic for a while. Returns the first thing that is not as it was before the
+    /// faults.
+    pub(super) fn watch(&mut self) -> Option<Amiss> {
+        self.traffic.watch(self.schedule.now);
+        let disagreement = self.watch_agreement();
+        disagreement
+            .or_else(|| self.poor_flow())
+            .or_else(|| self.rows_apart())
+            .or_else(|| self.not_followed())
+    }
+
+    /// Watches whether the nodes agree, with each other and with peers about their SAs.
+    pub(super) fn watch_agreement(&mut self) -> Option<Amiss> {
+        let tail = self.schedule.now + self.scenario.watch;
+        // At any single moment something may be in transit, but not always.
+        while self.schedule.now < tail && !(self.do_nodes_agree() && self.relics().is_empty()) {
+            self.run_until(self.schedule.now + AGREEMENT_INTERVAL);
+        }
+        let disagreement = self.disagreement().or_else(|| self.relic());
+        self.run_until(tail);
+        disagreement
+    }
+
+    /// The world has not recovered, unless something else was wrong before.
+    pub(super) fn blame(&mut self, (who, what): Amiss) {
+        if self.checks.violations().is_empty() {
+            self.checks.violate(Invariant::Recovery, self.schedule.now, who, what);
         }
     }
 
-    /// Checks that the nodes are close together with the rows of spread SAs: each tells the others.
-    pub(super) fn check_rows(&mut self) {
+    pub(super) fn disagreement(&self) -> Option<Amiss> {
+        let what = || format!("the nodes do not agree: {:x?}", self.standings());
+        (!self.do_nodes_agree()).then(|| (Who::World, what()))
+    }
+
+    /// Nodes that are far apart with the rows of spread SAs: each tells the others.
+    fn rows_apart(&self) -> Option<Amiss> {
         let mut rows: BTreeMap<Shard, Vec<u64>> = BTreeMap::new();
         for host in self.slots.iter().filter(|slot| slot.runs()).filter_map(|slot| slot.host.as_ref()) {
             host.rows().into_iter().for_each(|(home, row)| rows.entry(home).or_default().push(row));
         }
         let apart = |rows: &[u64]| Some(rows.iter().max()? - rows.iter().min()?);
-        for (home, rows) in rows {
-            if apart(&rows) > Some(MAX_ROWS_APART) && self.checks.violations().is_empty() {
-                let what = format!("rows of shard {} are apart: {rows:?}", home.0);
-                self.checks.violate(Invariant::Recovery, self.schedule.now, Who::World, what);
-            }
-        }
+        let (home, rows) = rows.into_iter().find(|(_, rows)| apart(rows) > Some(MAX_ROWS_APART))?;
+        Some((Who::World, format!("rows of shard {} are apart: {rows:?}", home.0)))
     }
 
-    /// Checks that traffic flows through every tunnel in both directions.
-    pub(super) fn check_flow(&mut self) {
+    /// A tunnel through which the traffic that is watched does not flow in both directions.
+    pub(super) fn poor_flow(&self) -> Option<Amiss> {
+        let ways = (0..self.peers.len()).flat_map(|peer| [(peer, false), (peer, true)]);
+        let flows =
+            ways.map(|(peer, outward)| (peer, outward, self.traffic.flow(peer, outward, self.schedule.now)));
+        let is_poor = |flow: &Flow| flow.arrived * 10 < flow.sent * 8 || flow.sent > 0 && flow.arrived == 0;
+        let (peer, outward, flow) = flows.into_iter().find(|(_, _, flow)| is_poor(flow))?;
+        let way = if outward { "to" } else { "from" };
+        let drops = self.peers[peer].plane().drops();
+        let what =
+            format!("of {} packets {way} it {} have arrived; drops {drops:?}", flow.sent, flow.arrived);
+        Some((Who::Peer(peer), what))
+    }
+
+    /// Checks that peers account for each packet.
+    pub(super) fn check_peers_accounts(&mut self) {
         if !self.checks.violations().is_empty() {
             return;
         }
-        for peer in 0..self.peers.len() {
-            for outward in [false, true] {
-                let flow = self.traffic.flow(peer, outward, self.schedule.now);
-                if flow.arrived * 10 < flow.sent * 8 || flow.sent > 0 && flow.arrived == 0 {
-                    let way = if outward { "to" } else { "from" };
-                    let drops = self.peers[peer].plane().drops();
-                    let what = format!(
-                        "of {} packets {way} it {} have arrived; drops {drops:?}",
-                        flow.sent, flow.arrived
-                    );
-                    self.checks.violate(Invariant::Recovery, self.schedule.now, Who::Peer(peer), what);
-                }
-            }
-            let totals = self.peers[peer].plane().totals();
+        for (peer, totals) in self.peers.iter().map(|peer| peer.plane().totals()).enumerate() {
             if !(totals.inbound.is_balanced() && totals.outbound.is_balanced()) {
-                self.checks.violate(
-                    Invariant::Accounting,
-                    self.schedule.now,
-                    Who::Peer(peer),
-                    format!("{totals:?}"),
-                );
+                let (now, who) = (self.schedule.now, Who::Peer(peer));
+                self.checks.violate(Invariant::Accounting, now, who, format!("{totals:?}"));
             }
         }
     }

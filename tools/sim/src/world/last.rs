@@ -32,10 +32,13 @@ impl World {
     /// Lets time pass, then checks that the nodes agree and carry all tunnels.
     fn go_on(&mut self, time: Nanos) {
         self.run_until(self.schedule.now + time);
-        self.check_agreement();
+        let disagreement = self.disagreement();
         self.traffic.watch(self.schedule.now);
         self.run_until(self.schedule.now + self.scenario.watch);
-        self.check_flow();
+        if let Some(amiss) = disagreement.or_else(|| self.poor_flow()) {
+            self.blame(amiss);
+        }
+        self.check_peers_accounts();
         if self.fate.state_lost > 0 {
             let what = "the state is lost".to_owned();
             self.checks.violate(Invariant::Recovery, self.schedule.now, Who::World, what);

@@ -1,5 +1,6 @@
 //! Peers, and the expected states of their tunnels.
 
+use super::finish::Amiss;
 use super::{Actor, Arrival, What, World};
 use crate::checks::Invariant;
 use crate::config::{VIP, peer_addr};
@@ -236,14 +237,10 @@ impl World {
         (0..self.peers.len()).filter(unique).filter(differs).collect()
     }
 
-    /// Checks that nothing remains of the SAs that peers have forgotten.
-    pub(super) fn check_relics(&mut self) {
-        if let Some(peer) = self.relics().first().copied()
-            && self.checks.violations().is_empty()
-        {
-            let what = "the nodes have other IKE SAs with it than it has".to_owned();
-            self.checks.violate(Invariant::Recovery, self.schedule.now, Who::Peer(peer), what);
-        }
+    /// Something that remains of SAs that a peer has forgotten.
+    pub(super) fn relic(&self) -> Option<Amiss> {
+        let peer = self.relics().first().copied()?;
+        Some((Who::Peer(peer), "the nodes have other IKE SAs with it than it has".to_owned()))
     }
 
     fn bring_up(&mut self, index: usize) {

@@ -2,9 +2,9 @@
 //! the packet's addresses. They learn late of what has changed. The node relays the packet to the
 //! one that carries it.
 
+use super::finish::Amiss;
 use super::slot::Slot;
 use super::{Arrival, What, World};
-use crate::checks::Invariant;
 use crate::engine::Nanos;
 use crate::network::Link;
 use crate::scenario::Lasting;
@@ -105,15 +105,15 @@ impl World {
         used.get(place as usize).copied()
     }
 
-    /// Checks that each shard is at the node that its packets reach, if there is one such node.
-    pub(super) fn check_followed(&mut self) {
+    /// A shard that is not at the node that its packets reach, if there is one such node.
+    pub(super) fn not_followed(&mut self) -> Option<Amiss> {
         let all_know = |(index, slot): (usize, &Slot)| {
             self.scenario.speaks(index, slot.boots) == GroupConfig::NEWEST && slot.runs()
         };
         let shifts = self.scenario.routed.is_some_and(|routed| routed.shifts.is_some());
         let is_whole = self.scenario.lasting == Lasting::None && self.slots.iter().enumerate().all(all_know);
-        if !shifts || !is_whole || !self.checks.violations().is_empty() {
-            return;
+        if !shifts || !is_whole {
+            return None;
         }
         let mut peers_of: BTreeMap<Shard, Vec<usize>> = BTreeMap::new();
         // A spread tunnel moves no shard.
@@ -124,19 +124,17 @@ impl World {
                 peers_of.entry(sa.spi().shard()).or_default().push(index);
             }
         }
-        for (shard, peers) in peers_of {
-            let [peer] = peers[..] else { continue };
+        peers_of.into_iter().find_map(|(shard, peers)| {
+            let [peer] = peers[..] else { return None };
             let reached = self.route(Link::Outer, peer as u64);
             let now = self.schedule.now;
             let owns =
                 |slot: &Slot| slot.host.as_ref().is_some_and(|host| host.owns(slot.clock.at(now), shard));
             let owner = self.slots.iter().position(owns);
-            if owner != reached {
-                let what =
-                    format!("packets of shard {} reach node {reached:?}, and {owner:?} has it", shard.0);
-                self.checks.violate(Invariant::Recovery, now, Who::Peer(peer), what);
-            }
-        }
+            let what =
+                || format!("packets of shard {} reach node {reached:?}, and {owner:?} has it", shard.0);
+            (owner != reached).then(|| (Who::Peer(peer), what()))
+        })
     }
 
     /// A node relays a packet that another carries; it arrives there like this.

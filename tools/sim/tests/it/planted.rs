@@ -43,7 +43,7 @@ const LAST: &[(Plant, u64)] = &[
     (Plant::RelayedNotTold, 4),
     (Plant::PreferencesNotTold, 12),
     (Plant::RosterIgnored, 7),
-    (Plant::OlderStay, 15),
+    (Plant::OlderStay, 20),
 ];
 
 /// Bugs that need more faults of some kinds than most worlds have: they are searched for in worlds
