@@ -1,6 +1,7 @@
 //! The properties of an inner packet, read in one pass over its headers.
 
 use crate::packet_selector::{Direction, PacketSelector};
+use crate::sa::MssLimit;
 use testudo_wire::ip::{self, Protocol};
 use testudo_wire::ipv4::{self, Ipv4, Ipv4Mut};
 use testudo_wire::ipv6::{self, Ipv6, Ipv6Mut};
@@ -122,15 +123,21 @@ impl Inner {
         }
     }
 
-    /// Lowers the MSS of a TCP segment that opens a connection, so that packets of `mtu()` octets
-    /// hold the other side's segments. Returns true if it changed.
+    /// Lowers the MSS of a TCP segment that opens a connection as far as `limit` asks for, where
+    /// packets of `mtu()` octets fit. Returns true if it changed.
     #[inline]
-    pub(crate) fn clamp_mss(&self, packet: &mut [u8], mtu: impl FnOnce() -> u16) -> bool {
+    pub(crate) fn clamp_mss(&self, packet: &mut [u8], limit: &MssLimit, mtu: impl FnOnce() -> u16) -> bool {
         if self.tcp_at == 0 {
             return false;
         }
+        let segment = packet.get_mut(usize::from(self.tcp_at)..).filter(|segment| tcp::is_syn(segment));
+        segment.is_some_and(|segment| self.clamp_syn(segment, limit, mtu()))
+    }
+
+    #[cold]
+    fn clamp_syn(&self, segment: &mut [u8], limit: &MssLimit, mtu: u16) -> bool {
         let headers = tcp::HEADER + if self.is_ipv6() { ipv6::HEADER } else { ipv4::HEADER };
-        let limit = mtu().saturating_sub(headers as u16);
-        packet.get_mut(usize::from(self.tcp_at)..).is_some_and(|segment| tcp::clamp_mss(segment, limit))
+        let fits = mtu.saturating_sub(headers as u16);
+        limit.of_path(fits).is_some_and(|limit| tcp::clamp_mss(segment, limit))
     }
 }

@@ -5,6 +5,7 @@ mod algorithm;
 mod counters;
 mod inbound;
 mod key;
+mod mss;
 mod outbound;
 
 pub use algorithm::{AesKey, CcmAlgorithm, Cipher, EspAlgorithm, IcvLen, Mac, SeparateAlgorithm};
@@ -12,6 +13,8 @@ pub(crate) use algorithm::{Around, Sizes};
 pub use counters::{SaCounters, SaTotals};
 pub use inbound::{InboundSa, InboundSnapshot};
 pub(crate) use key::SaKey;
+pub use mss::Mss;
+pub(crate) use mss::MssLimit;
 pub use outbound::{OutboundSa, OutboundSnapshot};
 
 use crate::error::Error;

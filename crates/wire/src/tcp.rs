@@ -68,6 +68,12 @@ pub(crate) fn header_len(segment: &[u8]) -> Result<usize, Error> {
     Tcp::parse(segment).map(|tcp| HEADER + tcp.options.len())
 }
 
+/// True if a segment opens a connection. Its header may not be whole.
+#[inline]
+pub fn is_syn(segment: &[u8]) -> bool {
+    segment.get(13).is_some_and(|flags| flags & SYN != 0)
+}
+
 /// Lowers the MSS option of a segment with SYN to `limit`, and corrects the checksum. Returns true
 /// if the segment changed.
 ///
@@ -75,10 +81,7 @@ pub(crate) fn header_len(segment: &[u8]) -> Result<usize, Error> {
 /// 9293 §3.7.1).
 #[inline]
 pub fn clamp_mss(segment: &mut [u8], limit: u16) -> bool {
-    if segment.get(13).is_none_or(|flags| flags & SYN == 0) {
-        return false;
-    }
-    clamp_syn(segment, limit).is_some()
+    is_syn(segment) && clamp_syn(segment, limit).is_some()
 }
 
 fn clamp_syn(segment: &mut [u8], limit: u16) -> Option<()> {

@@ -1,7 +1,7 @@
 //! The inbound half of a Child SA.
 
 use super::counters::{SaCounters, SaTotals};
-use super::{Around, ChildSaParams, Encapsulation, HeaderCopy, Mode, SaKey};
+use super::{Around, ChildSaParams, Encapsulation, HeaderCopy, Mode, Mss, MssLimit, SaKey};
 use crate::error::Error;
 use crate::esp::{Outer, Overhead};
 use crate::packet_selector::Direction;
@@ -34,6 +34,7 @@ pub struct InboundSa {
     pub(crate) around: Around,
     /// The largest packet that fits the path back, for the MSS.
     inner_mtu: AtomicU16,
+    pub(crate) mss: MssLimit,
     pub(crate) window: ReplayWindow,
     /// Set if the SA is spread over the nodes.
     lanes: Option<Box<Lanes>>,
@@ -81,6 +82,7 @@ impl InboundSa {
             is_esp_tunnel: params.mode == Mode::Tunnel && !params.algorithm.is_ah(),
             is_everything: [false, true].map(|v6| selectors.is_local_everything(v6)),
             inner_mtu: AtomicU16::new(overhead.inner_mtu(path_mtu)?),
+            mss: MssLimit::new(Mss::Auto),
             window: ReplayWindow::new(params.replay_window, params.esn)?,
             lanes: None,
             told_high_water_mark: AtomicU64::new(0),
@@ -208,6 +210,11 @@ impl InboundSa {
     pub fn set_path_mtu(&self, path_mtu: u16) -> Result<(), Error> {
         self.inner_mtu.store(self.overhead.inner_mtu(path_mtu)?, Relaxed);
         Ok(())
+    }
+
+    /// Sets how far the MSS of TCP connections is lowered.
+    pub fn set_mss(&self, mss: Mss) {
+        self.mss.set(mss);
     }
 
     /// True if packets come from another source than control knows, and control was not told within

@@ -1,7 +1,7 @@
 //! The outbound half of a Child SA.
 
 use super::counters::{SaCounters, SaTotals};
-use super::{ChildSaParams, HeaderCopy, SaKey};
+use super::{ChildSaParams, HeaderCopy, Mss, MssLimit, SaKey};
 use crate::error::Error;
 use crate::esp::Outer;
 use crate::number::{Rows, SequenceAllocator, SequenceBlock};
@@ -30,6 +30,7 @@ pub struct OutboundSa {
     path_mtu: AtomicU16,
     pub(crate) copy: HeaderCopy,
     pub(crate) esn: bool,
+    pub(crate) mss: MssLimit,
     pub(crate) spi: Spi,
     pub(crate) key: SaKey,
     pub(crate) outer: Outer,
@@ -96,6 +97,7 @@ impl OutboundSa {
             path_mtu: AtomicU16::new(path_mtu),
             copy: params.copy,
             esn: params.esn,
+            mss: MssLimit::new(Mss::Auto),
             spi: params.spi_out,
             key: SaKey::take(params.algorithm, &params.key_out, library)?,
             outer,
@@ -214,6 +216,11 @@ impl OutboundSa {
         Ok(())
     }
 
+    /// Sets how far the MSS of TCP connections is lowered.
+    pub fn set_mss(&self, mss: Mss) {
+        self.mss.set(mss);
+    }
+
     /// Sequence numbers of the SA.
     #[inline]
     pub fn numbers(&self) -> &SequenceAllocator {
@@ -259,6 +266,7 @@ impl OutboundSa {
             path_mtu: AtomicU16::new(path_mtu),
             copy: self.copy,
             esn: self.esn,
+            mss: self.mss.clone(),
             spi: self.spi,
             key: self.key.copy(),
             outer,

@@ -2,6 +2,7 @@
 
 mod cluster;
 mod hostile;
+mod mss;
 mod refused;
 
 use crate::harness::{Gateway, PATH_MTU, POLICY, TAILROOM, Tunnel, Way, forwarded, run};

@@ -18,6 +18,7 @@ mod inside;
 #[cfg(target_arch = "x86_64")]
 mod instructions;
 mod memory;
+mod mss;
 mod own;
 mod packets;
 mod relay;

@@ -187,7 +187,7 @@ impl Receiver<'_> {
     #[inline]
     fn pass_on(&mut self, item: &mut Item<'_>, plan: &InboundPlan<'_>, inner: &Inner, way: Way) {
         let counters = &self.counters.inbound;
-        if inner.clamp_mss(item.buf.data_mut(), || self.way_back(plan.sa)) {
+        if inner.clamp_mss(item.buf.data_mut(), &plan.sa.mss, || self.way_back(plan.sa)) {
             self.counters.mss_clamped.add(1);
         }
         if let Way::Host = way {

@@ -106,7 +106,7 @@ impl<'s> Planner<'s, '_> {
                 && fits(item, member.len, plan.sa, room)
             {
                 if self.take_hop(item, &train.inner) {
-                    self.clamp(item, &train.inner, room.mtu);
+                    self.clamp(item, &train.inner, plan.sa, room.mtu);
                     if !self.waits(item) {
                         plans.push(OutboundPlan { len: member.len, at: member.at, ..*plan });
                     }
@@ -258,10 +258,11 @@ impl<'s> Planner<'s, '_> {
         waits
     }
 
-    /// Lowers the MSS of a segment that opens a connection, to what packets of this size hold.
+    /// Lowers the MSS of a segment that opens a connection through the SA, where packets of this
+    /// size fit.
     #[inline]
-    pub(super) fn clamp(&self, item: &mut Item<'_>, inner: &Inner, mtu: u16) {
-        if inner.clamp_mss(item.buf.data_mut(), || mtu) {
+    pub(super) fn clamp(&self, item: &mut Item<'_>, inner: &Inner, sa: &OutboundSa, mtu: u16) {
+        if inner.clamp_mss(item.buf.data_mut(), &sa.mss, || mtu) {
             self.counters.mss_clamped.add(1);
         }
     }
@@ -323,7 +324,7 @@ impl<'s> Planner<'s, '_> {
             item.refuse(DropReason::NoRoom, &self.counters.outbound);
             return None;
         }
-        self.clamp(item, inner, mtu);
+        self.clamp(item, inner, sa, mtu);
         if self.waits(item) {
             return None;
         }

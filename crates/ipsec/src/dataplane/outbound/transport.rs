@@ -70,7 +70,7 @@ impl<'s> Planner<'s, '_> {
         if item.buf.headroom() < room.prefix || item.buf.tailroom() < behind {
             return refuse(item, DropReason::NoRoom);
         }
-        self.clamp(item, inner, mtu);
+        self.clamp(item, inner, sa, mtu);
         Some(OutboundPlan {
             sa,
             sequence: 0,
