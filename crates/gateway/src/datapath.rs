@@ -54,6 +54,7 @@ use testudo_ike::output::{ChildSaId, Path};
 use testudo_ipsec::dataplane::{Command, Event, LocalAddrs, PolicyBlock};
 use testudo_ipsec::number::WorkerId;
 use testudo_ipsec::pmtu::TooBig;
+use testudo_ipsec::sa::Mss;
 use testudo_ipsec::spd::PolicyId;
 use workers::{WorkerReports, Workers};
 
@@ -208,6 +209,11 @@ impl DataPath {
     pub(crate) fn set_mark(&self, child: ChildSaId, packets: u64, bytes: u64) {
         let nodes = self.carriers(child);
         self.sas.set_mark(child, packets.div_ceil(nodes), bytes.div_ceil(nodes));
+    }
+
+    /// Sets how far the MSS of TCP connections through a Child SA is lowered.
+    pub(crate) fn set_mss(&self, child: ChildSaId, mss: Mss) {
+        self.sas.set_mss(child, mss);
     }
 
     /// Takes a Child SA from the workers.

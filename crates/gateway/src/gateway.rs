@@ -45,7 +45,7 @@ use testudo_cluster::member::{MemberOutput, ShardPackets};
 use testudo_ike::endpoint::{IkeSaStatus, Target};
 use testudo_ike::output::{ChildSaId, IkeSaId, LogLevel, Output, Path, Time, UnixTime};
 use testudo_ipsec::number::WorkerId;
-use testudo_ipsec::sa::ChildSaParams;
+use testudo_ipsec::sa::{ChildSaParams, Mss};
 use testudo_ipsec::selector::SelectorPair;
 use testudo_vici::overlap::SelectorIndex;
 use testudo_vici::schema::Policy;
@@ -444,6 +444,9 @@ impl Gateway {
         let loaded = self.endpoint.connection(&fresh.connection);
         let config = loaded.and_then(|c| c.children.iter().find(|c| c.name == fresh.name));
         let configured = config.map(named_selectors);
+        // The peer may renew an SA of an unloaded connection.
+        let made_by = self.endpoint.made_by(&fresh.connection).and_then(|c| c.child(&fresh.name));
+        let mss = made_by.map_or(Mss::Auto, |child| child.mss);
         let child = fresh.child;
         let sa = NewSa { spread, ..NewSa::of(place, child, config, params, &selectors) };
         let inherited = replaces.and_then(|old| self.policies.inherit(&sa, old));
@@ -455,7 +458,7 @@ impl Gateway {
             (None, Some(old)) => Activation::After(old),
             (None, None) => Activation::WithPolicy,
         };
-        let agreed = Agreed { params, selectors: &selectors, configured: configured.as_ref(), spread };
+        let agreed = Agreed { params, selectors: &selectors, configured: configured.as_ref(), mss, spread };
         let installed = self.data.install(child, policy, agreed, activation);
         self.mark(child, 0, 0);
         match installed {

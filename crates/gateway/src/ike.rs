@@ -83,6 +83,17 @@ impl Ike {
         }
     }
 
+    /// The Child SAs of a connection, of all nodes, by their names.
+    pub(crate) fn children_of<'a>(
+        &'a self,
+        connection: &'a str,
+    ) -> Box<dyn Iterator<Item = (ChildSaId, &'a str)> + 'a> {
+        match self {
+            Self::Alone(endpoint) => Box::new(endpoint.children_of(connection)),
+            Self::Member(member) => Box::new(member.children_of(connection)),
+        }
+    }
+
     /// The numbers of all IKE SAs, of all nodes.
     pub(crate) fn sa_ids(&self) -> Vec<IkeSaId> {
         match self {

@@ -96,6 +96,15 @@ impl Gateway {
         }
     }
 
+    /// The installed Child SAs of the connection follow its `mss`.
+    fn set_mss_of(&self, connection: &Connection) {
+        for (id, name) in self.endpoint.children_of(&connection.name) {
+            if let Some(child) = connection.child(name) {
+                self.data.set_mss(id, child.mss);
+            }
+        }
+    }
+
     /// The Child SAs that will be replaced when the connection is loaded in place of the present
     /// one.
     fn to_be_replaced(&self, connection: &Connection) -> Vec<ChildSaId> {
@@ -157,6 +166,7 @@ impl Control for Gateway {
         if loaded.is_ok() {
             self.protection_changed |= self.data.claim_inherited();
             self.updown.load(&copy);
+            self.set_mss_of(&copy);
             self.log(None, Some(name.clone()), LogLevel::Info, "loaded the connection".into());
             self.warn_of_settings(&copy);
             self.warn_of_lacks(&name);

@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::time::Duration;
-use testudo_ipsec::sa::HeaderCopy;
+use testudo_ipsec::sa::{HeaderCopy, Mss};
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
 
 /// A `connections.<name>` section.
@@ -371,6 +371,9 @@ pub struct Child {
     /// state either.
     #[serde(skip)]
     pub per_cpu_sas: bool,
+    /// `mss`; not part of that state either. The host looks it up when it installs an SA.
+    #[serde(skip)]
+    pub mss: Mss,
 }
 
 /// `updown` and `hostaccess`: the script that the host runs when a Child SA comes up or goes down.

@@ -298,6 +298,11 @@ impl Endpoint {
         self.env.table.of_connection(connection).filter(|sa| !sa.is_gone()).map(IkeSaStatus::from)
     }
 
+    /// The Child SAs of a connection, by their names.
+    pub fn children_of<'a>(&'a self, connection: &'a str) -> impl Iterator<Item = (ChildSaId, &'a str)> {
+        self.env.table.of_connection(connection).flat_map(|sa| SaNames(sa).children())
+    }
+
     /// One IKE SA.
     pub fn sa(&self, id: IkeSaId) -> Option<IkeSaStatus> {
         self.env.table.get(id).filter(|sa| !sa.is_gone()).map(IkeSaStatus::from)

@@ -70,6 +70,12 @@ impl Member {
         })
     }
 
+    /// The Child SAs of a connection, of all nodes, by their names.
+    pub fn children_of<'a>(&'a self, connection: &'a str) -> impl Iterator<Item = (ChildSaId, &'a str)> {
+        let found = self.replication.replicas.children_of_connection(connection);
+        found.map(|(_, child)| (child.id, &*child.name))
+    }
+
     /// Other nodes' SAs of each child of a connection, by name.
     pub fn remote_sas_of(&self, connection: &str) -> BTreeMap<&str, RemoteSas> {
         let mut found: BTreeMap<&str, RemoteSas> = BTreeMap::new();

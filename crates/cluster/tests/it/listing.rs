@@ -42,6 +42,8 @@ fn assert_listed(world: &World, nodes: &[usize]) {
             let peer = (0..6).find(|peer| format!("peer{peer}") == name).unwrap();
             let owner = world.owner_of(peer).unwrap();
             assert_eq!((sa.id, sa.remote.ip(), sa.children.len()), (number, peer_addr(peer), 1));
+            let children_of: Vec<_> = member.children_of(&name).collect();
+            assert_eq!(children_of, [(sa.children[0].id, "net")], "{name} at {node}");
             assert_eq!(member.node_of(number), Some(id(owner)), "{name} at {node}");
             assert_eq!(member.is_remote(&name), node != owner, "{name} at {node}");
             if node != owner {

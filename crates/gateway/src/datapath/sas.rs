@@ -15,7 +15,7 @@ use testudo_ipsec::dataplane::Command;
 use testudo_ipsec::drops::DropReason;
 use testudo_ipsec::number::{SequenceBlock, Stripe, Stripes, WorkerId};
 use testudo_ipsec::pmtu::TooBig;
-use testudo_ipsec::sa::{ChildSaParams, InboundSa, OutboundSa, SaTotals};
+use testudo_ipsec::sa::{ChildSaParams, InboundSa, Mss, OutboundSa, SaTotals};
 use testudo_ipsec::sad::SlotBlock;
 use testudo_ipsec::selector::SelectorPair;
 use testudo_ipsec::spd::PolicyId;
@@ -53,6 +53,8 @@ pub(crate) struct Agreed<'a> {
     pub(crate) selectors: &'a SelectorPair,
     /// The selectors of its configured child, if that is still loaded.
     pub(crate) configured: Option<&'a SelectorPair>,
+    /// How far the MSS of TCP connections is lowered.
+    pub(crate) mss: Mss,
     /// How its packets are spread over the nodes of the cluster, if they are.
     pub(crate) spread: Option<Spread>,
 }
@@ -94,7 +96,7 @@ impl Sas {
         &mut self,
         child: ChildSaId,
         policy: PolicyId,
-        Agreed { params, selectors, configured, spread }: Agreed<'_>,
+        Agreed { params, selectors, configured, mss, spread }: Agreed<'_>,
         activation: Activation,
         path_mtu: u16,
         library: Library,
@@ -112,6 +114,8 @@ impl Sas {
         };
         let (inbound, outbound) =
             (Arc::new(inbound.sharing(selectors)), Arc::new(outbound.sharing(selectors)));
+        inbound.set_mss(mss);
+        outbound.set_mss(mss);
         let mut commands = Vec::new();
         if self.slots.insert(SlotBlock::number_of(params.spi_in)) {
             commands.push(Command::AddSlots(Box::new(SlotBlock::of(params.spi_in))));
@@ -327,6 +331,14 @@ impl Sas {
         if let Some(sa) = self.installed.get(&child) {
             sa.inbound.counters().set_mark(packets, bytes);
             sa.outbound.counters().set_mark(packets, bytes);
+        }
+    }
+
+    /// Sets how far the MSS of TCP connections through a Child SA is lowered.
+    pub(super) fn set_mss(&self, child: ChildSaId, mss: Mss) {
+        if let Some(sa) = self.installed.get(&child) {
+            sa.inbound.set_mss(mss);
+            sa.outbound.set_mss(mss);
         }
     }
 

@@ -3,14 +3,15 @@
 //! far.
 
 use crate::common::{ANSWERED, Arrivals, Pair, SOON, Scenario, Watch, each_ping};
-use socket2::{Domain, Protocol, Socket, Type};
-use std::net::{IpAddr, SocketAddr};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 use testudo_lab::gateway::Kind;
 use testudo_lab::nginx::Nginx;
 use testudo_lab::router::Router;
+use testudo_lab::swanctl_conf::Connection;
 use testudo_lab::topology::{Family, HOST, Side};
 use testudo_lab::transfer::Transfer;
 use testudo_lab::wait_until;
@@ -304,4 +305,51 @@ fn tcp_is_clamped_to_what_fits() {
             assert_eq!(side["counters"]["drops"]["too_big"], 0, "{side}");
         }
     }
+}
+
+/// Octets of each segment for the option that Linux always sends (RFC 7323 §3.2).
+const TIMESTAMPS: u32 = 12;
+
+/// The MSS that each end of a new connection has got from the other: the side that connects, and
+/// the one that accepts.
+fn mss_got(pair: &Pair, from: Side, inner: Family) -> [u32; 2] {
+    let to = SocketAddr::new(from.other().host(inner), 7777);
+    let listener = pair.t.host(from.other()).enter(|| TcpListener::bind(to).unwrap()).unwrap();
+    let client = pair.t.host(from).enter(|| TcpStream::connect_timeout(&to, SOON).unwrap()).unwrap();
+    let (server, _) = listener.accept().unwrap();
+    [client, server].map(|end| SockRef::from(&end).tcp_mss().unwrap() + TIMESTAMPS)
+}
+
+/// A child's `mss` holds in both directions, and a change of it for the SA that there is.
+#[test]
+fn a_child_sets_the_mss_of_tcp() {
+    let scenario = Scenario::new("mss", Kind::Testudo).outer_mtu(OUTER_MTU);
+    // The other side leaves the MSS alone, so that this one is seen in both directions.
+    let pair = scenario.start_with(|side, connection| {
+        if side == Side::Two {
+            connection.more_child.push("mss = off".into());
+        }
+    });
+    pair.up(Side::One);
+    let spi = || pair.sas(Side::One)[0].children[0].get("spi-in").unwrap().to_owned();
+    let first = spi();
+    let fits = |headers| largest(Family::V4) - headers;
+    for (mss, expected) in [
+        ("auto", [fits(40), fits(60)]),
+        ("1000", [1000, 1000]),
+        ("9000", [fits(40), fits(60)]),
+        ("off", [1460, 1440]),
+        ("auto", [fits(40), fits(60)]),
+    ] {
+        let mut connection = Connection::of(Side::One, Family::V4);
+        connection.more_child.push(format!("mss = {mss}"));
+        pair.swanctl(Side::One).load(&connection.to_string()).unwrap();
+        for from in [Side::One, Side::Two] {
+            for (inner, expected) in [Family::V4, Family::V6].into_iter().zip(expected) {
+                assert_eq!(mss_got(&pair, from, inner), [expected; 2], "{mss}: {inner} from {from:?}");
+            }
+        }
+    }
+    assert_eq!(spi(), first, "the SA is the one from before");
+    assert_eq!(pair.status(Side::Two)["counters"]["totals"]["mss_clamped"], 0);
 }

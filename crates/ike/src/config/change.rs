@@ -176,6 +176,8 @@ fn between(old: &Child, new: &Child) -> ChildChange {
         // For SAs made later. A script that has set something up also removes it.
         reqid: _,
         updown: _,
+        // The host sets it for the SAs that there are.
+        mss: _,
     } = old;
     let agreed = *local_ts == new.local_ts
         && *remote_ts == new.remote_ts

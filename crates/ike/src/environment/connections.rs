@@ -253,7 +253,7 @@ pub(crate) fn check(connection: &Connection) -> Result<(), LoadError> {
 
 impl Connection {
     /// The child of this name.
-    pub(crate) fn child(&self, name: &str) -> Option<&Child> {
+    pub fn child(&self, name: &str) -> Option<&Child> {
         self.children.iter().find(|c| c.name == name)
     }
 

@@ -7,9 +7,9 @@ use super::keys::CHILD;
 use super::refusal::{Refusal, Why, because, expected};
 use super::{lifetime, proposal, selector, updown, value};
 use crate::message::Message;
-use std::num::NonZeroU32;
+use std::num::{NonZeroU16, NonZeroU32};
 use testudo_ike::config::{Child, ChildMode, EspEncryption, EspProposal, StartAction, TsSpec};
-use testudo_ipsec::sa::{Cipher, HeaderCopy};
+use testudo_ipsec::sa::{Cipher, HeaderCopy, Mss};
 
 /// Default anti-replay window, in packets. strongSwan's 32 are too few for many queues and
 /// processors.
@@ -39,6 +39,7 @@ pub(super) fn child(name: &str, section: Fields<'_>, policy: Policy) -> Result<C
         reqid: section.parsed("reqid", value::number32)?.and_then(NonZeroU32::new),
         updown: updown::script(&mut section)?.filter(|_| mode.is_negotiated()),
         per_cpu_sas: section.parsed("per_cpu_sas", per_cpu_sas)?.unwrap_or(false) && mode.is_negotiated(),
+        mss: section.parsed("mss", mss)?.unwrap_or_default(),
     };
     section.finish_with(CHILD)?;
     Ok(child)
@@ -136,6 +137,17 @@ fn replay_window(text: &str) -> Result<u32, Why> {
     let window = value::number32(text).ok().filter(|window| *window <= MAX_REPLAY_WINDOW);
     let why = || expected("a number of packets up to 8192, or 0 for no anti-replay");
     window.map(|window| window.next_multiple_of(64)).ok_or_else(why)
+}
+
+fn mss(text: &str) -> Result<Mss, Why> {
+    match text.to_ascii_lowercase().as_str() {
+        "auto" => return Ok(Mss::Auto),
+        "off" => return Ok(Mss::Off),
+        _ => {}
+    }
+    let octets = value::number32(text).ok().and_then(|octets| u16::try_from(octets).ok());
+    let octets = octets.filter(|octets| (Mss::MIN..=Mss::MAX).contains(octets)).and_then(NonZeroU16::new);
+    octets.map(Mss::AtMost).ok_or_else(|| expected("auto, off, or a number of octets from 536 to 65495"))
 }
 
 fn header_copy(section: &mut Fields<'_>) -> Result<HeaderCopy, Refusal> {

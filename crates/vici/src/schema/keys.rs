@@ -145,6 +145,7 @@ pub(super) const CHILD: &[Key] = &[
     decoded("copy_df"),
     decoded("copy_ecn"),
     decoded("copy_dscp"),
+    decoded("mss"),
     decoded("priority"),
     only("sha256_96", No, "truncation of HMAC-SHA-256 to 96 bits"),
     decoded("rekey_time"),

@@ -10,7 +10,7 @@ use testudo_ike::config::{
     Child, ChildLifetime, ChildMode, Childless, Connection, EspEncryption, IkeEncryption, IkeLifetime,
     KeyExchange, Lifetime, Prf, StartAction, TsSpec,
 };
-use testudo_ipsec::sa::{AesKey, CcmAlgorithm, Cipher, HeaderCopy, IcvLen, Mac};
+use testudo_ipsec::sa::{AesKey, CcmAlgorithm, Cipher, HeaderCopy, IcvLen, Mac, Mss};
 use testudo_ipsec::selector::AddrRange;
 use testudo_vici::message::Message;
 use testudo_vici::schema::{Policy, connection};
@@ -81,6 +81,7 @@ fn defaults_are_filled_in() {
     assert_eq!((net.local_ts.as_slice(), net.remote_ts.as_slice()), (&dynamic[..], &dynamic[..]));
     assert_eq!((net.mode, net.start_action), (ChildMode::Tunnel, StartAction::None));
     assert_eq!((net.replay_window, net.priority, net.copy), (1024, 0, HeaderCopy::default()));
+    assert_eq!(net.mss, Mss::Auto);
     let [esp, _] = net.proposals.as_slice() else { panic!("two default proposals") };
     let gcm = [EspEncryption::Aes128Gcm16, EspEncryption::Aes192Gcm16, EspEncryption::Aes256Gcm16];
     assert_eq!(esp.encryption, gcm);

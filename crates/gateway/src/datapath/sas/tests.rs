@@ -4,7 +4,7 @@ use super::*;
 use std::net::SocketAddr;
 use testudo_base::lane::Spread;
 use testudo_ipsec::number::Stripe;
-use testudo_ipsec::sa::{Encapsulation, EspAlgorithm, HeaderCopy, KeyMaterial, Mode};
+use testudo_ipsec::sa::{Encapsulation, EspAlgorithm, HeaderCopy, KeyMaterial, Mode, Mss};
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
 
 const POLICY: PolicyId = PolicyId(3);
@@ -38,7 +38,8 @@ fn params(number: u32) -> ChildSaParams {
 fn install(sas: &mut Sas, policy: PolicyId, number: u32, activation: Activation) -> ChildSaId {
     let (child, params) = (ChildSaId(number.into()), params(number));
     let selectors = SelectorPair::new(&params.local_ts, &params.remote_ts);
-    let agreed = Agreed { params: &params, selectors: &selectors, configured: None, spread: None };
+    let agreed =
+        Agreed { params: &params, selectors: &selectors, configured: None, mss: Mss::Auto, spread: None };
     sas.install(child, policy, agreed, activation, MTU, Library::AwsLc).unwrap();
     child
 }
@@ -154,8 +155,13 @@ fn the_stripes_of_a_spread_sa_go_with_it() {
     let mut sas = Sas::new(true);
     let (child, params) = (ChildSaId(1), params(1));
     let selectors = SelectorPair::new(&params.local_ts, &params.remote_ts);
-    let agreed =
-        Agreed { params: &params, selectors: &selectors, configured: None, spread: Some(Spread::Packet) };
+    let agreed = Agreed {
+        params: &params,
+        selectors: &selectors,
+        configured: None,
+        mss: Mss::Auto,
+        spread: Some(Spread::Packet),
+    };
     sas.install(child, POLICY, agreed, Activation::WithPolicy, MTU, Library::AwsLc).unwrap();
     let stripe = |number: u64| Stripe {
         first_row: number * 10,

@@ -8,6 +8,7 @@ use crate::config::{
 };
 use std::num::NonZeroU32;
 use std::time::Duration;
+use testudo_ipsec::sa::Mss;
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
 
 type Edit = fn(&mut Connection);
@@ -116,7 +117,7 @@ fn other_proposals_need_new_keys_only() {
 
 #[test]
 fn settings_for_later_events_change_no_sa() {
-    let edits: [Edit; 11] = [
+    let edits: [Edit; 12] = [
         |c| c.dpd_delay = Duration::from_secs(30),
         |c| c.send_cert = SendCert::Always,
         |c| c.send_certreq = false,
@@ -127,6 +128,7 @@ fn settings_for_later_events_change_no_sa() {
         |c| c.children[0].dpd_action = StartAction::Start,
         |c| c.children[0].close_action = StartAction::Start,
         |c| c.children[0].reqid = NonZeroU32::new(7),
+        |c| c.children[0].mss = Mss::Off,
         |c| {
             let (program, arguments) = ("/etc/updown".into(), vec![]);
             c.children[0].updown = Some(UpdownScript { program, arguments, host_access: false });

@@ -1,6 +1,7 @@
 //! Children: selectors, scalars, and those without tunnels.
 
 use super::*;
+use std::num::NonZeroU16;
 use testudo_ipsec::selector::TrafficSelector;
 
 #[test]
@@ -104,6 +105,27 @@ fn scalars_of_a_child() {
     ] {
         let expected = format!("connections.gw.children.net.{key}: found {value:?}, {why}");
         assert_eq!(child_with(key, value).unwrap_err(), expected);
+    }
+}
+
+#[test]
+fn the_mss_of_a_child() {
+    let number = |octets| Mss::AtMost(NonZeroU16::new(octets).unwrap());
+    for (text, mss) in [
+        ("auto", Mss::Auto),
+        ("OFF", Mss::Off),
+        ("536", number(536)),
+        ("1360", number(1360)),
+        ("65495", number(65495)),
+    ] {
+        assert_eq!(child_with("mss", text).unwrap().mss, mss);
+    }
+    for text in ["0", "535", "65496", "65536", "4294968656", "-1", "1360.5", "no", "1 360"] {
+        let expected = format!(
+            "connections.gw.children.net.mss: found {text:?}, expected auto, off, or a number of octets from 536 to \
+             65495"
+        );
+        assert_eq!(child_with("mss", text).unwrap_err(), expected);
     }
 }
 
