@@ -21,6 +21,7 @@ pub use error::{NetlinkError, Result};
 pub use follow::Follower;
 pub use guard::{Guard, GuardChanges, GuardConfig, GuardRoutes, GuardUse, remove as remove_guard};
 pub use handle::{FibHandle, FollowStatistics};
+pub use links::set_mtu;
 pub use view::Interfaces;
 
 pub(crate) use connection::Connection;

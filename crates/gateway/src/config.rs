@@ -19,9 +19,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use testudo_alarms::Rules;
 use testudo_base::lane::Spread;
-use testudo_fastpath::frame::FrameMemory;
+use testudo_fastpath::frame::{FrameMemory, JUMBO_MTU};
 use testudo_fastpath::worker::Sharing;
 use testudo_ike::endpoint::EndpointConfig;
+use testudo_wire::ipv6;
 
 /// All settings of the daemon.
 #[derive(Debug, PartialEq, Eq)]
@@ -66,7 +67,17 @@ pub(crate) struct PortConfig {
     /// Decrypted packets may leave in clear by the default route of this port, though their peer is
     /// reached by it too.
     pub(crate) clear_by_default: bool,
+    /// The MTU that the interface is given. `None`: it keeps its own.
+    pub(crate) mtu: Option<PortMtu>,
     /// File, line and key that name the interface, for complaints about it.
+    pub(crate) place: String,
+}
+
+/// `port.mtu`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PortMtu {
+    pub(crate) octets: u16,
+    /// File, line and key, for complaints about it.
     pub(crate) place: String,
 }
 
@@ -204,7 +215,10 @@ impl Config {
             alarms,
         } = self;
         // A port that has only moved to another line of the file does not differ.
-        let placeless = |port: &PortConfig| PortConfig { place: String::new(), ..port.clone() };
+        let placeless = |port: &PortConfig| {
+            let mtu = port.mtu.as_ref().map(|mtu| PortMtu { place: String::new(), ..mtu.clone() });
+            PortConfig { mtu, place: String::new(), ..port.clone() }
+        };
         let differs = [
             ("instance", *instance != other.instance),
             ("legacy", *legacy != other.legacy),
@@ -301,12 +315,14 @@ fn parse_ports(root: &Section<'_>) -> Result<Vec<PortConfig>, ConfigError> {
             })?
             .unwrap_or(Checksum::Auto);
         let clear_by_default = section.boolean("clear_by_default")?.unwrap_or(false);
+        let mtu = section.integer("mtu", ipv6::MIN_MTU.into(), JUMBO_MTU.into())?;
+        let mtu = mtu.map(|octets| PortMtu { octets: octets as u16, place: section.place("mtu") });
         let missing = section.missing("interface", expected);
         let place = section.place("interface");
         // A misspelt key is reported before the missing one.
         section.finish()?;
         let interface = interface.ok_or(missing)?;
-        ports.push(PortConfig { interface, mode, source_check, checksum, clear_by_default, place });
+        ports.push(PortConfig { interface, mode, source_check, checksum, clear_by_default, mtu, place });
     }
     Ok(ports)
 }

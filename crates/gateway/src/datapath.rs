@@ -17,6 +17,7 @@ mod line_rate;
 mod opened;
 mod outer_mtus;
 mod plan;
+mod port_mtus;
 mod ports;
 mod relay;
 mod reopen;
@@ -35,6 +36,7 @@ use cluster::Clustered;
 use guard::Guard;
 use host_tun::HostTun;
 use outer_mtus::OuterMtus;
+use port_mtus::PortMtus;
 use ports::Ports;
 pub(crate) use relay::RelayPeer;
 use sas::Sas;
@@ -89,6 +91,7 @@ pub(crate) struct DataPath {
     /// When housekeeping may ask the kernel for the routes again.
     next_reassertion: Instant,
     mtus: OuterMtus,
+    port_mtus: PortMtus,
     /// For [`DataPath::is_idle`].
     packets_seen: std::cell::Cell<u64>,
     /// Packets a second that the ports can bring in at most.

@@ -74,6 +74,44 @@ pub(crate) fn bring_up(connection: &mut Connection, name: &str, ifindex: u32, mt
     connection.request(operation, RouteNetlinkMessage::SetLink(message), 0)
 }
 
+/// Sets the MTU of an interface, and gives the one that it had. `None` if it is the same, or there is
+/// no interface of that name.
+pub fn set_mtu(interface: &str, mtu: u16) -> Result<Option<u32>> {
+    let mut connection = Connection::open()?;
+    let request = RouteNetlinkMessage::GetLink(LinkMessage::default());
+    let found = connection.dump(
+        "cannot list the interfaces",
+        &request,
+        |found: &mut Option<LinkMessage>, object| {
+            if let RouteNetlinkMessage::NewLink(message) = object
+                && Link::read(&message).is_some_and(|link| link.name == interface)
+            {
+                *found = Some(message);
+            }
+        },
+    )?;
+    let Some((link, message)) = found.and_then(|message| Some((Link::read(&message)?, message))) else {
+        return Ok(None);
+    };
+    if link.mtu == mtu.into() {
+        return Ok(None);
+    }
+    // The kernel says no more than that the argument is invalid. A limit of 0 is none.
+    let largest = message.attributes.iter().find_map(|attribute| match attribute {
+        LinkAttribute::MaxMtu(largest) if (1..u32::from(mtu)).contains(largest) => Some(*largest),
+        _ => None,
+    });
+    let operation = || {
+        let limit = largest.map_or_else(String::new, |largest| format!(", which takes at most {largest}"));
+        format!("cannot change the MTU of interface {interface} from {} to {mtu}{limit}", link.mtu)
+    };
+    let mut wanted = LinkMessage::default();
+    wanted.header.index = link.ifindex;
+    wanted.attributes.push(LinkAttribute::Mtu(mtu.into()));
+    connection.request(operation, RouteNetlinkMessage::SetLink(wanted), 0)?;
+    Ok(Some(link.mtu))
+}
+
 /// An address of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Address {

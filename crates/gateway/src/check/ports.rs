@@ -39,8 +39,18 @@ fn look_at(port: &PortConfig, host: &dyn Host, report: &mut Report) -> Option<Fa
         (true, false) => report.warn(format!("{interface} is up and has no link")),
         (true, true) => {}
     }
+    let facts = with_mtu(port, facts, report);
     report.would(attach(port, &facts));
     Some(facts)
+}
+
+/// The facts as they are once the interface has the MTU that is configured.
+fn with_mtu(port: &PortConfig, facts: Facts, report: &mut Report) -> Facts {
+    let Some(mtu) = port.mtu.as_ref().map(|mtu| u32::from(mtu.octets)) else { return facts };
+    if mtu != facts.mtu {
+        report.would(format!("change the MTU of {} from {} to {mtu}", port.interface, facts.mtu));
+    }
+    Facts { mtu, ..facts }
 }
 
 fn attach(port: &PortConfig, facts: &Facts) -> String {

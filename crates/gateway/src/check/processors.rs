@@ -152,7 +152,9 @@ fn memory(
     host: &dyn Host,
     report: &mut Report,
 ) {
-    let mtu = ports.iter().flatten().map(|facts| facts.mtu).max().unwrap_or(1500);
+    // An interface that is missing may come, and is given its MTU then.
+    let configured = config.ports.iter().filter_map(|port| Some(u32::from(port.mtu.as_ref()?.octets)));
+    let mtu = ports.iter().flatten().map(|facts| facts.mtu).chain(configured).max().unwrap_or(1500);
     let chunk = ChunkSize::for_mtu(mtu).unwrap_or(ChunkSize::K4).octets();
     let frames: usize = assignment.0.iter().map(|assigned| assigned.frames(config).single).sum();
     let octets = frames * chunk;

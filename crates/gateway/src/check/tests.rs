@@ -167,6 +167,24 @@ fn a_machine_that_is_well_is_told_what_would_be_done() {
 }
 
 #[test]
+fn a_check_tells_which_mtus_would_change() {
+    let text = "[[port]]\ninterface = \"eth0\"\nmtu = 1500\n[[port]]\ninterface = \"eth1\"\nmtu = 9000\n";
+    let config = Config::parse(Path::new("t.toml"), text).unwrap();
+    let changed = look(&config, Path::new(SWANCTL), &Fake::new());
+    assert_eq!((changed.faults.as_slice(), changed.warnings.as_slice()), (&[][..], &[][..]));
+    assert_eq!(
+        changed.plan[1..4],
+        [
+            "attach the filter to eth0 (native; driver ixgbe, MTU 1500, 2 queues)",
+            "change the MTU of eth1 from 1500 to 9000",
+            "attach the filter to eth1 (native; driver ixgbe, MTU 9000, 2 queues)",
+        ]
+    );
+    let memory = |report: &Report| report.plan.iter().find(|line| line.starts_with("lock ")).cloned();
+    assert_ne!(memory(&changed), memory(&report("", &Fake::new())), "chunks of 4096 octets");
+}
+
+#[test]
 fn what_is_said_stands_where_it_is_looked_for() {
     let mut out = Vec::new();
     let mut report = Report::default();

@@ -15,7 +15,7 @@ fn a_full_file_is_read() {
     let config = parse(
         "instance = \"gw1\"\nlegacy = true\n[vici]\nsocket = \"/tmp/v\"\n[log]\nlevel = \"debug\"\nformat = \"json\"\n\
          [[port]]\ninterface = \"outer0\"\n[[port]]\ninterface = \"inner0\"\nxdp = \"generic\"\n\
-         source_check = false\nchecksum = \"trust\"\nclear_by_default = true\n\
+         source_check = false\nchecksum = \"trust\"\nclear_by_default = true\nmtu = 9000\n\
          [worker]\ncount = 2\ncpus = [1, 0]\ncipher = \"aws-lc\"\nframes = 8_192\npriority = 10\nbusy_poll = 200\nspread = \"hash\"\nspread_over = 4\n[tun]\nname = \"tun9\"\n\
          [ike]\nretransmit_timeout_ms = 500\nretransmit_tries = 3\ncookie_threshold = 7\nkeepalive_interval = 0\n\
          ike_sas_per_peer = 9\nworker_sas_per_child = 16\nrekeyed_linger_ms = 700\nhalf_open_per_source = 5\nhalf_open_per_network = 6\n",
@@ -29,6 +29,8 @@ fn a_full_file_is_read() {
     assert_eq!(config.ports[1].mode, XdpMode::Generic);
     assert_eq!([0, 1].map(|n: usize| config.ports[n].source_check), [true, false]);
     assert_eq!([0, 1].map(|n: usize| config.ports[n].clear_by_default), [false, true]);
+    let mtu = PortMtu { octets: 9000, place: "t.toml:16: port[1].mtu".to_owned() };
+    assert_eq!([0, 1].map(|n: usize| config.ports[n].mtu.clone()), [None, Some(mtu)]);
     assert_eq!([0, 1].map(|n: usize| config.ports[n].checksum), [Checksum::Auto, Checksum::Trust]);
     assert_eq!(
         config.worker,
@@ -137,8 +139,20 @@ fn complaints_name_file_line_key_found_and_expected() {
             "t.toml:4: port[1].interface: found \"a\", expected the name of a network interface that no other",
         ),
         (
-            "[[port]]\ninterface = \"a\"\nmtu = 9\n",
-            "t.toml:3: port[0].mtu: found an unknown key holding an integer, expected one of interface, xdp, source_check, checksum, clear_by_default",
+            "[[port]]\ninterface = \"a\"\nqueues = 9\n",
+            "t.toml:3: port[0].queues: found an unknown key holding an integer, expected one of interface, xdp, source_check, checksum, clear_by_default, mtu",
+        ),
+        (
+            "[[port]]\ninterface = \"a\"\nmtu = 1279\n",
+            "t.toml:3: port[0].mtu: found 1279, expected an integer from 1280 to 15936",
+        ),
+        (
+            "[[port]]\ninterface = \"a\"\nmtu = 15937\n",
+            "t.toml:3: port[0].mtu: found 15937, expected an integer from 1280 to 15936",
+        ),
+        (
+            "[[port]]\ninterface = \"a\"\nmtu = \"jumbo\"\n",
+            "t.toml:3: port[0].mtu: found \"jumbo\", expected an integer from 1280 to 15936",
         ),
         (
             "[[port]]\ninterface = \"a\"\nsource_check = 0\n",

@@ -86,6 +86,7 @@ impl DataPath {
 
     fn open_port(&mut self, link: &PortLink) -> Result<XdpMode> {
         let mode = self.guard.attach_again(link)?;
+        self.port_mtus.set(&link.name)?;
         if self.cluster.is_some() {
             host::silence(&link.name)?;
         }

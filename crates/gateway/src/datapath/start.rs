@@ -4,6 +4,7 @@
 use super::guard::Guard;
 use super::host_tun::HostTun;
 use super::outer_mtus::OuterMtus;
+use super::port_mtus::PortMtus;
 use super::ports::{PortLine, Ports};
 use super::sas::Sas;
 use super::spread;
@@ -42,7 +43,7 @@ pub(super) const GUARD: GuardConfig = GuardConfig { table: 220, priority: 220, m
 
 impl DataPath {
     /// Shuts the protected prefixes, then opens ports and starts the workers. A failure leaves
-    /// everything as it was: shut where an earlier run had shut it.
+    /// everything but MTUs as it was: shut where an earlier run had shut it.
     pub(crate) fn start(
         config: &Config,
         assignment: &QueueAssignment,
@@ -86,6 +87,9 @@ impl DataPath {
         let tun_index = tun.ifindex();
         let mut addresses = Addresses::open(tun_index)?;
         addresses.clear()?;
+        // The first table shows them already: frames are made for the largest.
+        let port_mtus = PortMtus::of(config);
+        port_mtus.set_all()?;
         let follower = Follower::start(interfaces(config, &tun))?;
         let fib = follower.handle().fib();
         let mtu = tun_mtu(&fib);
@@ -111,6 +115,7 @@ impl DataPath {
         let mut this = Self {
             tun: HostTun { ifindex: tun_index, name: config.tun.clone(), mtu, addresses },
             mtus: OuterMtus::new(),
+            port_mtus,
             fib_sent: None,
             followed: None,
             workers: Workers::new(workers),
@@ -331,7 +336,10 @@ impl WorkerBuilder<'_> {
     }
 
     fn open_ports(&self, assigned: &AssignedWorker) -> Result<(Vec<XdpPort>, FramePool)> {
-        let mtu = self.fib.ports().iter().map(|link| u32::from(link.mtu)).max().unwrap_or(1500);
+        // An interface that is missing may come, and is given its MTU then.
+        let configured = self.config.ports.iter().filter_map(|port| Some(port.mtu.as_ref()?.octets));
+        let mtus = self.fib.ports().iter().map(|link| link.mtu).chain(configured);
+        let mtu = u32::from(mtus.max().unwrap_or(1500));
         let WorkerFrames { single, jumbo } = assigned.frames(self.config);
         let pool = FramePool::for_mtu(mtu, single, jumbo)?;
         let (octets, huge) = pool.memory().pages();

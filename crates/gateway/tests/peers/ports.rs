@@ -52,7 +52,7 @@ fn an_interface_that_grows_is_warned_of_and_goes_on_with_what_it_had() {
 }
 
 /// The status of our gateway's port at that interface.
-fn port(pair: &Pair, interface: &str) -> serde_json::Value {
+pub(crate) fn port(pair: &Pair, interface: &str) -> serde_json::Value {
     let status = pair.status(Side::One);
     let ports = status["counters"]["ports"].as_array().unwrap();
     ports.iter().find(|port| port["name"] == interface).unwrap().clone()

@@ -211,6 +211,23 @@ fn corosyncs_libraries_are_loaded_where_there_is_a_cluster() {
     assert!(wrong.starts_with("testudod: warning: corosync is not there"), "{wrong}");
 }
 
+/// A MACVLAN takes no more than the interface that it is on.
+#[test]
+fn an_mtu_that_the_kernel_refuses_is_said() {
+    let t = topology();
+    t.gw1.ip(&format!("link add link {OUTER} name small0 type macvlan")).unwrap();
+    let trial = Trial::new(&t.gw1, "mtu");
+    let port = "interface = \"small0\"\n";
+    trial.write(&trial.text("small0").replace(port, &format!("{port}xdp = \"generic\"\nmtu = 9000\n")));
+    let (plan, _) = trial.checks(&[], 0);
+    assert!(plan.contains("\n  change the MTU of small0 from 1500 to 9000\n"), "{plan}");
+    let expected = format!(
+        "{}:7: port[0].mtu: cannot change the MTU of interface small0 from 1500 to 9000",
+        trial.config.display()
+    );
+    trial.fails(&[], &[&expected]);
+}
+
 /// Where nothing is wrong, where the gateway would not start, and what lies between.
 #[test]
 fn a_check_looks_at_the_host_and_tells_what_would_be_done() {
