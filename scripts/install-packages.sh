@@ -4,7 +4,7 @@
 source "$(dirname "$0")/environment.sh"
 
 services=(nginx.service strongswan.service strongswan-starter.service iperf3.service corosync.service
-    corosync-qnetd.service corosync-qdevice.service bird.service)
+    corosync-qnetd.service corosync-qdevice.service bird.service ssh.service)
 # Tests keep the system's files in a directory of their own.
 system=${TESTUDO_SYSTEM:-}
 policy=$system/usr/sbin/policy-rc.d
@@ -101,7 +101,8 @@ fi
 phase "packages: ${#missing[@]} to install" install "${missing[@]}"
 for service in "${services[@]}"; do
     if is_enabled "$service" && [[ " ${enabled_before[*]} " != *" $service "* ]]; then
-        # What "systemctl disable" does; systemctl itself need not be there.
+        # What "systemctl disable" does, to aliases too; systemctl itself need not be there.
         rm -f "$system"/etc/systemd/system/*.wants/"$service"
+        find "$system/etc/systemd/system" -maxdepth 1 -type l -lname "*/$service" -delete
     fi
 done

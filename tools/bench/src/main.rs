@@ -13,6 +13,7 @@ mod host;
 mod huge_pages;
 mod latency;
 mod machine;
+mod migrate;
 mod pin;
 mod rates;
 mod report;
@@ -56,6 +57,9 @@ enum Bench {
     /// Measure how long packets take through two gateways under load, beside the kernel's
     /// forwarding, with real daemons in the lab.
     Latency(latency::LatencyArgs),
+    /// Measure how long a virtual machine takes to move to another host, in clear, through Testudo,
+    /// QEMU's TLS and ssh, with real daemons and QEMUs in the lab.
+    Migrate(migrate::MigrateArgs),
     /// Measure how much it costs to set up tunnels, with a real testudod in a namespace of its own.
     Setup(setup::SetupArgs),
     /// Load two gateways fully for minutes while their SAs are renewed, and account for every
@@ -78,6 +82,7 @@ fn main() -> ExitCode {
         Bench::Forward(args) => forward::run(args, &progress),
         Bench::Host(args) => host::run(args, &progress),
         Bench::Latency(args) => latency::run(args, &progress),
+        Bench::Migrate(args) => migrate::run(args, &progress),
         Bench::Setup(args) => setup::run(args, &progress),
         Bench::Soak(args) => soak::run(args, &progress),
         Bench::Spread(args) => spread::run(args, &progress),

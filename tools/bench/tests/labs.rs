@@ -318,6 +318,42 @@ fn row<'a>(report: &'a Value, begins: &str) -> &'a Value {
 }
 
 /// With two real gateways, for seconds: as root, and after testudod has been built.
+/// Migrations by these ways, once there and back.
+fn migrations(ways: &str, mtus: &str, segments: &str) {
+    let plots = tempfile::tempdir().expect("a temporary directory");
+    let directory = plots.path().to_str().expect("a printable path");
+    let few = ["--repeats", "1", "--pings", "10", "--plots", directory];
+    let what = ["migrate", "--ways", ways, "--mtus", mtus, "--segments", segments];
+    let report = bench(&[&what[..], &few].concat());
+    let rows = report["rows"].as_array().expect("rows");
+    let links = mtus.split(',').count() + segments.split(',').filter(|octets| *octets != "0").count();
+    assert_eq!(rows.len(), ways.split(',').count() * links);
+    for row in rows {
+        for (key, times) in [("seconds", 1), ("peak_cpu", 1)] {
+            for direction in 0..2 {
+                assert_eq!(row[key][direction].as_array().map(Vec::len), Some(times), "{key} of {row}");
+            }
+        }
+        // Most of 512 MiB crosses the wire, whatever protects it.
+        assert!(row["megabytes"][0].as_f64() > Some(200.0), "{row}");
+    }
+    for picture in ["time-by-mtu", "packets-by-mtu", "peak-cpu"] {
+        let svg = std::fs::read_to_string(plots.path().join(format!("migrate-{picture}.svg")));
+        assert!(svg.is_ok_and(|svg| svg.contains("</svg>")), "{picture}");
+    }
+}
+
+#[test]
+fn a_virtual_machine_moves_through_testudo_there_and_back_and_is_timed() {
+    migrations("esp", "9000", "0");
+}
+
+#[test]
+#[ignore = "make test-all: a combination of what others prove"]
+fn every_way_of_a_migration_is_timed_over_links_of_several_kinds() {
+    migrations("none,esp,ah-esp,tls,ssh", "1500,9000", "1460");
+}
+
 #[test]
 #[ignore = "make test-all: soak"]
 fn after_a_soak_every_packet_is_accounted_for() {

@@ -13,8 +13,10 @@ use std::time::Duration;
 /// A host under eightfold load boots it in a minute.
 const BOOT_LIMIT: Duration = Duration::from_secs(600);
 const START_LIMIT: Duration = Duration::from_secs(60);
-/// Memory that the guest fills, in MiB.
-const FILL: u32 = 64;
+/// Memory of a guest, in MiB.
+const MEMORY: u32 = 256;
+/// Memory that it leaves to its kernel and its files.
+const SYSTEM: u32 = 192;
 
 /// A virtual machine at one host.
 #[derive(Debug)]
@@ -28,7 +30,12 @@ pub struct Migrant {
 impl Migrant {
     /// Boots it, with a secret of letters and digits in its memory, and waits until it counts.
     pub fn boot(namespace: &Namespace, name: &str, secret: &str) -> Result<Self> {
-        let mut migrant = Self::start(namespace, name, secret, &[])?;
+        Self::boot_with(namespace, name, secret, MEMORY)
+    }
+
+    /// The same, with so many MiB of memory.
+    pub fn boot_with(namespace: &Namespace, name: &str, secret: &str, memory: u32) -> Result<Self> {
+        let mut migrant = Self::start(namespace, name, secret, memory, &[])?;
         let serial = migrant.serial.clone();
         migrant.process.wait_ready(BOOT_LIMIT, || {
             let said = read(&serial)?;
@@ -39,7 +46,12 @@ impl Migrant {
 
     /// Waits for one that boots elsewhere with the same name and secret.
     pub fn expect(namespace: &Namespace, name: &str, secret: &str) -> Result<Self> {
-        let mut migrant = Self::start(namespace, name, secret, &["-incoming", "defer"])?;
+        Self::expect_with(namespace, name, secret, MEMORY)
+    }
+
+    /// The same, with so many MiB of memory.
+    pub fn expect_with(namespace: &Namespace, name: &str, secret: &str, memory: u32) -> Result<Self> {
+        let mut migrant = Self::start(namespace, name, secret, memory, &["-incoming", "defer"])?;
         let monitor = migrant.monitor.clone();
         migrant.process.wait_ready(START_LIMIT, || {
             Ok(if monitor.exists() { Ok(()) } else { Err("no monitor".into()) })
@@ -47,16 +59,18 @@ impl Migrant {
         Ok(migrant)
     }
 
-    fn start(namespace: &Namespace, name: &str, secret: &str, more: &[&str]) -> Result<Self> {
+    fn start(namespace: &Namespace, name: &str, secret: &str, memory: u32, more: &[&str]) -> Result<Self> {
         let image = Image::get(&Store::lock()?, namespace.lab())?;
         let dir = namespace.lab().subdir(&format!("{}-migrant-{name}", namespace.role()))?;
         let (serial, monitor) = (dir.join("serial"), dir.join("qmp"));
-        let machine = "-accel tcg,tb-size=64 -machine q35 -cpu qemu64 -m 256 -smp 1 -no-reboot -nodefaults \
-                       -no-user-config -display none";
+        let machine = "-accel tcg,tb-size=64 -machine q35 -cpu qemu64 -smp 1 -no-reboot -nodefaults \
+                       -no-user-config -display none -m";
+        let fill = memory.saturating_sub(SYSTEM);
         let append = format!(
-            "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check tsc=nowatchdog rdinit=/usr/bin/count SECRET={secret} FILL={FILL}"
+            "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check tsc=nowatchdog rdinit=/usr/bin/count SECRET={secret} FILL={fill}"
         );
         let cmd = namespace.cmd("qemu-system-x86_64").args(machine.split_ascii_whitespace());
+        let cmd = cmd.arg(memory.to_string());
         let cmd = cmd.args(["-name", name, "-append", &append]).args(more);
         let cmd = cmd.arg("-serial").arg(format!("file:{}", serial.display()));
         let cmd = cmd.arg("-qmp").arg(format!("unix:{},server=on,wait=off", monitor.display()));
@@ -81,6 +95,11 @@ impl Migrant {
             let counts = self.counts()?;
             Ok(counts.get(before).copied().ok_or_else(|| format!("{:?}", counts.last())))
         })
+    }
+
+    /// The emulator's.
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
     }
 
     /// The emulator.

@@ -137,7 +137,8 @@ fn no_service_is_started_or_left_enabled() {
     sandbox.apt(
         &["nginx"],
         &format!(
-            "update) ;;\ninstall) ln -s /dev/null {0}/nginx.service; bash {1}; echo policy $? ;;",
+            "update) ;;\ninstall) ln -s /dev/null {0}/nginx.service; ln -s /lib/nginx.service {0}/../web.service; \
+             bash {1}; echo policy $? ;;",
             wants.display(),
             policy.display()
         ),
@@ -146,6 +147,7 @@ fn no_service_is_started_or_left_enabled() {
     assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
     assert!(fs::read_to_string(sandbox.path("src").join(LOG)).unwrap().contains("policy 101"));
     assert!(!policy.exists());
+    assert!(fs::symlink_metadata(wants.join("../web.service")).is_err(), "an alias is left");
     let left: Vec<_> = fs::read_dir(wants).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left, ["iperf3.service"]);
 }

@@ -17,6 +17,7 @@ const TOOLS: &[&str] = &[
     "df",
     "dirname",
     "du",
+    "find",
     "getconf",
     "grep",
     "head",

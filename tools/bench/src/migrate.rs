@@ -1,0 +1,123 @@
+//! `testudo bench migrate`: how long a virtual machine takes to move between two hosts, compared by
+//! what protects it: the measurements of [MIG], and those of QEMU's own TLS and of ssh.
+//!
+//! Each way has two hosts, joined by a veth, and a virtual machine of its own. It moves to and fro,
+//! and is stopped while the others move. All ways exist at the same time and take turns, round by
+//! round, so that disturbances affect all alike. Both hosts share the processors.
+
+mod channel;
+mod hosts;
+mod picture;
+mod row;
+mod way;
+
+use crate::error::BenchError;
+use crate::machine::Machine;
+use crate::report::{self, Report};
+use hosts::Hosts;
+use row::{COLUMNS, Link, Row};
+use std::path::PathBuf;
+use testudo_crypto::Library;
+use testudo_lab::Lab;
+use testudo_terminal::progress::Progress;
+use way::Way;
+
+/// Options of `testudo bench migrate`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct MigrateArgs {
+    /// Also write the report as JSON.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Also draw the figures into this directory.
+    #[arg(long, value_name = "DIRECTORY")]
+    plots: Option<PathBuf>,
+    /// What to compare.
+    #[arg(long, value_delimiter = ',', value_enum, default_values_t = Way::ALL)]
+    ways: Vec<Way>,
+    /// MTUs of the link between the hosts.
+    #[arg(long, value_delimiter = ',', default_values_t = [1500, 3000, 4500, 6000, 8000, 9000],
+          value_parser = clap::value_parser!(u16).range(1400..=9000))]
+    mtus: Vec<u16>,
+    /// Largest TCP segments, in octets, over a link with an MTU of 8000; 0: none.
+    #[arg(long, value_delimiter = ',', default_values_t = [1460, 2960, 4460, 5960, 7960],
+          value_parser = segment)]
+    segments: Vec<u16>,
+    /// Migrations there and back, for each way and link.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repeats: u32,
+    /// Pings through each channel.
+    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    pings: u16,
+}
+
+/// MTU of the link on which segments of several sizes are compared, as in [MIG].
+const MTU_OF_SEGMENTS: u16 = 8000;
+
+fn segment(text: &str) -> Result<u16, String> {
+    let expected = || format!("expected 0, or 536 to {}", MTU_OF_SEGMENTS - 40);
+    let octets = text.parse().map_err(|_| expected())?;
+    match octets {
+        0 | 536..=7960 => Ok(octets),
+        _ => Err(expected()),
+    }
+}
+
+/// Measures, prints the table, writes report and pictures.
+pub(crate) fn run(args: &MigrateArgs, progress: &Progress) -> Result<(), BenchError> {
+    let report = Report::new("migrate", Machine::here(Library::detect(), None));
+    println!("{}, virtual machines of {} MiB without KVM\n", report.machine(), hosts::MEMORY);
+    let lab = Lab::new("bench-migrate")?;
+    let tls = channel::tls_key(&lab)?;
+    progress.begin("migrate", args.ways.len() as u64);
+    let mut all = Vec::new();
+    for way in &args.ways {
+        progress.doing(format!("migrate: a virtual machine boots ({})", way.name()));
+        all.push(Hosts::start(&lab, *way, tls.clone())?);
+        progress.step();
+    }
+    let by_mtu = args.mtus.iter().map(|mtu| Link { mtu: *mtu, segment: None });
+    let segments = args.segments.iter().filter(|octets| **octets > 0);
+    let by_segment = segments.map(|octets| Link { mtu: MTU_OF_SEGMENTS, segment: Some(*octets) });
+    let links: Vec<Link> = by_mtu.chain(by_segment).collect();
+    progress.begin("migrate", (links.len() * all.len()) as u64 * u64::from(args.repeats) * 2);
+    let mut rows = Vec::new();
+    for link in links {
+        rows.extend(measure(args, &mut all, link, progress)?);
+    }
+    row::compare(&mut rows);
+    report::show(&COLUMNS, rows.iter().map(Row::cells), progress);
+    progress.aside(|| print!("{}", row::aims(&rows)));
+    if let Some(directory) = &args.plots {
+        for (name, svg) in picture::all(&rows) {
+            report::draw(Some(&directory.join(format!("migrate-{name}.svg"))), || svg)?;
+        }
+    }
+    report.write(rows, args.json.as_deref())
+}
+
+/// All ways over links of one kind, by turns.
+fn measure(
+    args: &MigrateArgs,
+    all: &mut [Hosts],
+    link: Link,
+    progress: &Progress,
+) -> Result<Vec<Row>, BenchError> {
+    let mut rows = Vec::new();
+    for hosts in all.iter_mut() {
+        progress.doing(format!("migrate, {link}: opening {}", hosts.way.name()));
+        hosts.open(link.mtu, link.segment)?;
+        let pings = hosts.way.takes_pings() && link.segment.is_none();
+        let latency = pings.then(|| hosts.latency(args.pings)).transpose()?;
+        rows.push(Row::new(hosts.way, link, latency));
+    }
+    for _ in 0..args.repeats {
+        for (hosts, row) in all.iter_mut().zip(&mut rows) {
+            for _ in 0..2 {
+                progress.doing(format!("migrate, {link}, {}", hosts.way.name()));
+                row.add(hosts.trip()?);
+                progress.step();
+            }
+        }
+    }
+    Ok(rows)
+}

@@ -1,0 +1,209 @@
+//! The figures of one way over one link.
+
+use super::hosts::Trip;
+use super::way::Way;
+use serde::Serialize;
+use std::fmt;
+use testudo_lab::stats::Statistics;
+use testudo_lab::topology::Side;
+use testudo_terminal::table::Align::{self, Left, Right};
+
+/// A migration through Testudo may take so many times as long as one in clear, at the best MTU.
+const MOST_TIME: f64 = 1.15;
+/// A ping may take so many times as long.
+const MOST_LATENCY: f64 = 1.2;
+
+/// The link between the hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Link {
+    pub(super) mtu: u16,
+    /// TCP's segments have at most so many octets; none: what fits the MTU.
+    pub(super) segment: Option<u16>,
+}
+
+impl fmt::Display for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.segment {
+            None => write!(f, "MTU {}", self.mtu),
+            Some(octets) => write!(f, "MTU {}, MSS {octets}", self.mtu),
+        }
+    }
+}
+
+/// All migrations of one way over one link, in the order in which they were made.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Row {
+    pub(super) way: Way,
+    #[serde(flatten)]
+    pub(super) link: Link,
+    /// Seconds from the first host to the second, and back.
+    pub(super) seconds: [Vec<f64>; 2],
+    /// Packets that the source has sent.
+    pub(super) packets: Vec<f64>,
+    /// Octets that it has sent, in millions.
+    pub(super) megabytes: Vec<f64>,
+    /// Processor time at the source.
+    pub(super) cpu_seconds: Vec<f64>,
+    /// The most of it in 0.2 s, in percent of one processor, there and back.
+    pub(super) peak_cpu: [Vec<f64>; 2],
+    /// The mean round-trip time of pings, in microseconds.
+    pub(super) ping_us: Option<f64>,
+    /// The median time, divided by that of a migration in clear over the same link.
+    pub(super) times_none: Option<f64>,
+}
+
+pub(super) const COLUMNS: [(&str, Align); 10] = [
+    ("MTU", Right),
+    ("MSS", Right),
+    ("way", Left),
+    ("there s", Right),
+    ("back s", Right),
+    ("x none", Right),
+    ("packets", Right),
+    ("MB", Right),
+    ("peak CPU %", Right),
+    ("ping us", Right),
+];
+
+impl Row {
+    pub(super) fn new(way: Way, link: Link, ping_us: Option<f64>) -> Self {
+        Self {
+            way,
+            link,
+            seconds: Default::default(),
+            packets: Vec::new(),
+            megabytes: Vec::new(),
+            cpu_seconds: Vec::new(),
+            peak_cpu: Default::default(),
+            ping_us,
+            times_none: None,
+        }
+    }
+
+    pub(super) fn add(&mut self, trip: Trip) {
+        let direction = usize::from(trip.from == Side::Two);
+        self.seconds[direction].push(trip.seconds);
+        self.packets.push(trip.packets as f64);
+        self.megabytes.push(trip.octets as f64 / 1e6);
+        self.cpu_seconds.push(trip.cpu_seconds);
+        self.peak_cpu[direction].push(trip.peak * 100.0);
+    }
+
+    /// The median of both directions.
+    pub(super) fn time(&self) -> Option<f64> {
+        median(&self.seconds.concat())
+    }
+
+    pub(super) fn cells(&self) -> Vec<String> {
+        let with = |digits: usize, figure: Option<f64>| {
+            figure.map_or_else(|| "-".to_owned(), |figure| format!("{figure:.digits$}"))
+        };
+        vec![
+            self.link.mtu.to_string(),
+            self.link.segment.map_or_else(|| "-".to_owned(), |octets| octets.to_string()),
+            self.way.name().to_owned(),
+            with(3, median(&self.seconds[0])),
+            with(3, median(&self.seconds[1])),
+            with(2, self.times_none),
+            with(0, median(&self.packets)),
+            with(1, median(&self.megabytes)),
+            with(0, median(&self.peak_cpu.concat())),
+            with(0, self.ping_us),
+        ]
+    }
+}
+
+pub(super) fn median(values: &[f64]) -> Option<f64> {
+    Some(Statistics::of(values)?.median)
+}
+
+/// Divides the times by those in clear.
+pub(super) fn compare(rows: &mut [Row]) {
+    let clear: Vec<(Link, f64)> = rows
+        .iter()
+        .filter(|row| row.way == Way::None)
+        .filter_map(|row| Some((row.link, row.time()?)))
+        .collect();
+    for row in rows {
+        let none = clear.iter().find(|(link, _)| *link == row.link).map(|(_, time)| *time);
+        row.times_none = row.time().zip(none).map(|(time, none)| time / none);
+    }
+}
+
+/// A line for each aim that the rows let one judge.
+pub(super) fn aims(rows: &[Row]) -> String {
+    let by_mtu = |way: Way| rows.iter().filter(move |row| row.way == way && row.link.segment.is_none());
+    let at = |way: Way, link: Link| by_mtu(way).find(|row| row.link == link);
+    let mut lines = Vec::new();
+    let best =
+        by_mtu(Way::Esp).min_by(|a, b| a.time().unwrap_or(f64::MAX).total_cmp(&b.time().unwrap_or(f64::MAX)));
+    if let Some((best, times)) = best.and_then(|best| Some((best, best.times_none?))) {
+        let what = format!("esp takes {times:.2} times as long as none at its best MTU, {}", best.link.mtu);
+        lines.push((
+            what,
+            format!("at most {MOST_TIME}; [MIG]: 10 times less throughput"),
+            times <= MOST_TIME,
+        ));
+    }
+    for esp in by_mtu(Way::Esp) {
+        let tls = at(Way::Tls, esp.link).and_then(Row::time);
+        if let Some(faster) = esp.time().zip(tls).map(|(esp, tls)| tls / esp) {
+            let what = format!("tls takes {faster:.2} times as long as esp, MTU {}", esp.link.mtu);
+            lines.push((what, "above 1".to_owned(), faster > 1.0));
+        }
+        let none = at(Way::None, esp.link).and_then(|none| none.ping_us);
+        if let Some(times) = esp.ping_us.zip(none).map(|(esp, none)| esp / none) {
+            let what = format!("a ping through esp takes {times:.2} times as long, MTU {}", esp.link.mtu);
+            lines.push((what, format!("at most {MOST_LATENCY}; [MIG]: 2"), times <= MOST_LATENCY));
+        }
+    }
+    let line = |(what, aim, reached): (String, String, bool)| {
+        format!("{what} (aim: {aim}): {}\n", if reached { "reached" } else { "NOT REACHED" })
+    };
+    lines.into_iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(way: Way, mtu: u16, seconds: f64, ping_us: Option<f64>) -> Row {
+        let mut row = Row::new(way, Link { mtu, segment: None }, ping_us);
+        for from in [Side::One, Side::Two] {
+            row.add(Trip { from, seconds, packets: 10, octets: 3_000_000, cpu_seconds: 0.5, peak: 0.9 });
+        }
+        row
+    }
+
+    #[test]
+    fn times_are_compared_with_those_in_clear_over_the_same_link() {
+        let mut rows = [
+            row(Way::None, 1500, 2.0, None),
+            row(Way::None, 9000, 1.0, None),
+            row(Way::Esp, 9000, 1.5, None),
+        ];
+        compare(&mut rows);
+        assert_eq!(rows.each_ref().map(|row| row.times_none), [Some(1.0), Some(1.0), Some(1.5)]);
+        assert_eq!(rows[2].cells(), ["9000", "-", "esp", "1.500", "1.500", "1.50", "10", "3.0", "90", "-"]);
+    }
+
+    #[test]
+    fn an_aim_that_is_missed_is_told() {
+        let mut rows = [
+            row(Way::None, 9000, 1.0, Some(100.0)),
+            row(Way::Esp, 9000, 1.1, Some(150.0)),
+            row(Way::Tls, 9000, 2.2, None),
+        ];
+        compare(&mut rows);
+        let text = aims(&rows);
+        for said in ["esp takes 1.10 times", "tls takes 2.00 times", "ping through esp takes 1.50 times"] {
+            assert!(text.contains(said), "{said}: {text}");
+        }
+        assert_eq!(
+            (text.matches(": reached").count(), text.matches("NOT REACHED").count()),
+            (2, 1),
+            "{text}"
+        );
+        assert_eq!(aims(&[]), "");
+    }
+}
