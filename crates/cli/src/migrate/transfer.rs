@@ -27,6 +27,8 @@ use testudo_terminal::progress::Progress;
 use testudo_terminal::units::bytes;
 
 const POLL: Duration = Duration::from_millis(100);
+/// How long QEMU may take from the end of a migration to its figures.
+const FIGURES_LIMIT: Duration = Duration::from_secs(2);
 
 /// What the operator wants of it.
 #[derive(Clone, Copy, Debug)]
@@ -153,8 +155,15 @@ impl Transfer<'_> {
     }
 
     /// QEMU has the last figures only after it has said that the migration is complete.
-    fn completed(&mut self, migration: Migration) -> End {
-        End::Completed(self.source.migration().unwrap_or(migration))
+    fn completed(&mut self, mut migration: Migration) -> End {
+        let begun = Instant::now();
+        while migration.number("/total-time") == 0 && begun.elapsed() < FIGURES_LIMIT {
+            sleep(POLL);
+            if let Ok(later) = self.source.migration() {
+                migration = later;
+            }
+        }
+        End::Completed(migration)
     }
 
     fn cause(&mut self, stalled: bool) -> Option<Cause> {

@@ -144,27 +144,29 @@ impl Hosts {
         if self.way == Way::Tls {
             // One for each trip: a QEMU that has received sends the next time.
             let id = format!("{endpoint}{}", self.trips);
-            let object = json!({
-                "qom-type": "tls-creds-psk", "id": id, "endpoint": endpoint, "username": "qemu", "dir": self.tls,
-            });
+            let mut object =
+                json!({ "qom-type": "tls-creds-psk", "id": id, "endpoint": endpoint, "dir": self.tls });
+            if endpoint == "client" {
+                object["username"] = "qemu".into();
+            }
             execute(vm, "object-add", object)?;
             parameters["tls-creds"] = id.into();
         }
         execute(vm, "migrate-set-parameters", parameters).map(drop)
     }
 
-    /// Waits for the end of the migration, and returns the seconds that it took.
+    /// Waits for the end of the migration, and returns the seconds that it took. QEMU has that figure
+    /// only after it has said that the migration is complete.
     fn completed(&self) -> Result<f64> {
-        let done = wait_until("the migration", LIMIT, || {
-            let done = execute(&self.vm, "query-migrate", json!({}))?;
-            match done["status"].as_str() {
-                Some("completed") => Ok(Ok(done)),
-                Some("failed") => Err(Error::unexpected("a migration", "its end", done.to_string())),
-                _ => Ok(Err(done.to_string())),
+        wait_until("the migration", LIMIT, || {
+            let state = execute(&self.vm, "query-migrate", json!({}))?;
+            let took = state["total-time"].as_u64().filter(|milliseconds| *milliseconds > 0);
+            match (state["status"].as_str(), took) {
+                (Some("completed"), Some(milliseconds)) => Ok(Ok(milliseconds as f64 / 1e3)),
+                (Some("failed"), _) => Err(Error::unexpected("a migration", "its end", state.to_string())),
+                _ => Ok(Err(state.to_string())),
             }
-        })?;
-        let none = || Error::unexpected("query-migrate", "a total-time", done.to_string());
-        Ok(done["total-time"].as_u64().ok_or_else(none)? as f64 / 1e3)
+        })
     }
 }
 
