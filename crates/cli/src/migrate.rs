@@ -10,6 +10,7 @@ mod audit;
 mod caller;
 mod channel;
 mod examine;
+mod meter;
 mod policy;
 mod probe;
 mod report;
@@ -19,6 +20,7 @@ mod transfer;
 mod vm;
 mod watch;
 
+use meter::Meter;
 use policy::Action;
 use report::Report;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -138,7 +140,7 @@ fn print(args: &MigrateArgs, report: &Report) -> Result<(), MigrateError> {
 fn migrate(args: &MigrateArgs, to: SocketAddr) -> Result<(Report, bool), MigrateError> {
     let (mut source, mut destination) = both(args);
     let mut report = Report { vm: ready(&mut source, &mut destination)?, ..Report::default() };
-    let examined = examine::requirements(args, &report.vm, to);
+    let mut examined = examine::requirements(args, &report.vm, to);
     if !args.json {
         let lines: String = examined.requirements.iter().map(|one| one.line() + "\n").collect();
         io::stdout().lock().write_all(lines.as_bytes())?;
@@ -153,8 +155,15 @@ fn migrate(args: &MigrateArgs, to: SocketAddr) -> Result<(Report, bool), Migrate
     let interrupted = interruptions()?;
     let wishes =
         Wishes { to, multifd: args.multifd, max_bandwidth: args.max_bandwidth, downtime_ms: args.downtime };
+    if let Some(meter) = &mut examined.meter {
+        meter.begin();
+    }
     match transfer::begin(&mut source, &mut destination, &wishes) {
-        Ok(()) => conclude(args, (source, destination), examined.watch, &interrupted, &mut report),
+        Ok(()) => {
+            let mut meter = examined.meter;
+            conclude(args, (source, destination), examined.watch, &interrupted, &mut report);
+            report.packets = meter.as_mut().and_then(Meter::read);
+        }
         Err(error) => {
             report.end(&End::Failed(error.to_string()));
             report.settle(settle::settle(&mut source, &mut destination, false));

@@ -2,6 +2,7 @@
 
 use super::requirement::Refusal;
 use crate::answer::{number, text, wrong};
+use serde::Serialize;
 use std::net::{IpAddr, SocketAddr};
 use testudo_base::prefix::Prefix;
 use testudo_vici::Error;
@@ -46,7 +47,7 @@ pub(super) struct End {
 }
 
 /// Packets that an SA has carried.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Packets {
     pub(super) inbound: u64,
     pub(super) outbound: u64,

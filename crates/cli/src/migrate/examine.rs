@@ -4,6 +4,7 @@ use super::MigrateArgs;
 use super::audit;
 use super::caller::Caller;
 use super::channel::{self, ChildSa, Flow};
+use super::meter::Meter;
 use super::policy::{Action, Policy, Request};
 use super::probe;
 use super::requirement::{Refusal, Requirement};
@@ -25,6 +26,8 @@ pub(super) struct Examined {
     pub(super) requirements: Vec<Requirement>,
     /// None if nobody has to watch.
     pub(super) watch: Option<Watch>,
+    /// None if there is no Child SA.
+    pub(super) meter: Option<Meter>,
 }
 
 impl Examined {
@@ -40,13 +43,10 @@ pub(super) fn requirements(args: &MigrateArgs, vm: &str, to: SocketAddr) -> Exam
         Ok((client, sa)) => protected(client, sa, to),
         Err(_) => Err(Refusal::new("not examined", "requirement 1 comes first")),
     };
-    let first = channel.map(|(_, sa)| {
-        let (local, remote) = (&sa.local, &sa.remote);
-        format!(
-            "{} ({}) and {} ({}), child {} in transport mode",
-            local.identity, local.address, remote.identity, remote.address, sa.name
-        )
-    });
+    let (first, meter) = match channel {
+        Ok((client, sa)) => (Ok(both_ends(&sa)), Some(Meter::new(client, sa))),
+        Err(refusal) => (Err(refusal), None),
+    };
     let (watched, watch) = match watched(args) {
         Ok((found, watch)) => (Ok(found), watch),
         Err(refusal) => (Err(refusal), None),
@@ -57,7 +57,15 @@ pub(super) fn requirements(args: &MigrateArgs, vm: &str, to: SocketAddr) -> Exam
         Requirement::of(3, PROTECTED, protected),
         Requirement::of(4, WATCHED, watched),
     ];
-    Examined { requirements, watch }
+    Examined { requirements, watch, meter }
+}
+
+fn both_ends(sa: &ChildSa) -> String {
+    let (local, remote) = (&sa.local, &sa.remote);
+    format!(
+        "{} ({}) and {} ({}), child {} in transport mode",
+        local.identity, local.address, remote.identity, remote.address, sa.name
+    )
 }
 
 /// Finds the Child SA, with a client of the source's daemon.

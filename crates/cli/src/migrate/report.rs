@@ -1,5 +1,6 @@
 //! What has come of a migration, for people and as JSON.
 
+use super::channel::Packets;
 use super::requirement::Requirement;
 use super::settle::Settled;
 use super::transfer::End;
@@ -18,6 +19,9 @@ pub(super) struct Report {
     pub(super) result: Option<&'static str>,
     pub(super) reason: Option<String>,
     pub(super) figures: Option<Figures>,
+    /// Packets of the Child SA from the begin to the end, at the source; null if it was replaced
+    /// meanwhile, or could not be asked for.
+    pub(super) packets: Option<Packets>,
     /// Where exactly one runs; null if that is not known.
     pub(super) runs_at: Option<Side>,
     /// Why that is not known.
@@ -76,6 +80,9 @@ impl Report {
                 bytes(*octets)
             ));
         }
+        if let Some(Packets { inbound, outbound }) = self.packets {
+            lines.push(format!("{outbound} packets out through the SA, {inbound} in"));
+        }
         lines.extend(self.actions.iter().map(|action| format!("For exactly one to run: {action}")));
         let vm = self.vm.escape_debug();
         match (self.runs_at, &self.unsettled) {
@@ -97,12 +104,14 @@ mod tests {
     fn people_read_where_it_runs_and_what_it_took() {
         let mut report = Report { vm: "web1".to_owned(), result: Some("completed"), ..Report::default() };
         report.figures = Some(Figures { total_ms: 1200, downtime_ms: 30, octets: 300_000_000, rounds: 4 });
+        report.packets = Some(Packets { inbound: 900, outbound: 210_000 });
         report.settle(Settled { runs: Ok(Side::Destination), actions: vec!["continued it".to_owned()] });
         assert_eq!(
             report.text(),
             "\
 Migration completed
 300.0 MB in 1200 ms and 4 rounds; the virtual machine paused for 30 ms
+210000 packets out through the SA, 900 in
 For exactly one to run: continued it
 \"web1\" runs at the destination, and there alone
 "
