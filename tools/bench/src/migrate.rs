@@ -45,6 +45,9 @@ pub(crate) struct MigrateArgs {
     /// Migrations there and back, for each way and link.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeats: u32,
+    /// Memory of the virtual machine, in MiB; all but 192 is filled.
+    #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u32).range(256..=4096))]
+    memory: u32,
     /// Pings through each channel.
     #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u16).range(1..=10_000))]
     pings: u16,
@@ -65,14 +68,14 @@ fn segment(text: &str) -> Result<u16, String> {
 /// Measures, prints the table, writes report and pictures.
 pub(crate) fn run(args: &MigrateArgs, progress: &Progress) -> Result<(), BenchError> {
     let report = Report::new("migrate", Machine::here(Library::detect(), None));
-    println!("{}, virtual machines of {} MiB without KVM\n", report.machine(), hosts::MEMORY);
+    println!("{}, virtual machines of {} MiB without KVM\n", report.machine(), args.memory);
     let lab = Lab::new("bench-migrate")?;
     let tls = channel::tls_key(&lab)?;
     progress.begin("migrate", args.ways.len() as u64);
     let mut all = Vec::new();
     for way in &args.ways {
         progress.doing(format!("migrate: a virtual machine boots ({})", way.name()));
-        all.push(Hosts::start(&lab, *way, tls.clone())?);
+        all.push(Hosts::start(&lab, *way, args.memory, tls.clone())?);
         progress.step();
     }
     let by_mtu = args.mtus.iter().map(|mtu| Link { mtu: *mtu, segment: None });

@@ -322,7 +322,7 @@ fn row<'a>(report: &'a Value, begins: &str) -> &'a Value {
 fn migrations(ways: &str, mtus: &str, segments: &str) {
     let plots = tempfile::tempdir().expect("a temporary directory");
     let directory = plots.path().to_str().expect("a printable path");
-    let few = ["--repeats", "1", "--pings", "10", "--plots", directory];
+    let few = ["--repeats", "1", "--memory", "256", "--pings", "10", "--plots", directory];
     let what = ["migrate", "--ways", ways, "--mtus", mtus, "--segments", segments];
     let report = bench(&[&what[..], &few].concat());
     let rows = report["rows"].as_array().expect("rows");
@@ -334,8 +334,8 @@ fn migrations(ways: &str, mtus: &str, segments: &str) {
                 assert_eq!(row[key][direction].as_array().map(Vec::len), Some(times), "{key} of {row}");
             }
         }
-        // Most of 512 MiB crosses the wire, whatever protects it.
-        assert!(row["megabytes"][0].as_f64() > Some(200.0), "{row}");
+        // What is filled crosses the wire, whatever protects it.
+        assert!(row["megabytes"][0].as_f64() > Some(64.0), "{row}");
     }
     for picture in ["time-by-mtu", "packets-by-mtu", "peak-cpu"] {
         let svg = std::fs::read_to_string(plots.path().join(format!("migrate-{picture}.svg")));

@@ -16,8 +16,6 @@ use testudo_qmp::Client;
 
 const SIDES: [Side; 2] = [Side::One, Side::Two];
 const SECRET: &str = "TheSecretOfTheVirtualMachine";
-/// Of the virtual machine, in MiB; most of it is filled.
-pub(super) const MEMORY: u32 = 512;
 const LIMIT: Duration = Duration::from_secs(300);
 /// An emulated virtual machine has to move in one round (docs/how-to/migrate-vm.md); in
 /// milliseconds.
@@ -52,6 +50,8 @@ pub(super) struct Hosts {
     channel: Channel,
     at: Side,
     vm: Migrant,
+    /// Of the virtual machine, in MiB.
+    memory: u32,
     trips: u32,
     /// The key for TLS.
     tls: PathBuf,
@@ -60,7 +60,7 @@ pub(super) struct Hosts {
 
 impl Hosts {
     /// Boots the virtual machine at the first host, and stops it there.
-    pub(super) fn start(lab: &Lab, way: Way, tls: PathBuf) -> Result<Self> {
+    pub(super) fn start(lab: &Lab, way: Way, memory: u32, tls: PathBuf) -> Result<Self> {
         let role = |number: u8| lab.namespace(&format!("{}{number}", way.letter()));
         let (machines, stub) = ([role(1)?, role(2)?], role(0)?);
         veth(machines[0].end(OUTER), machines[1].end(OUTER))?;
@@ -75,10 +75,10 @@ impl Hosts {
             stub.up(&end, 1500)?;
             machine.up(INNER, 1500)?;
         }
-        let vm = Migrant::boot_with(&machines[0], "0", SECRET, MEMORY)?;
+        let vm = Migrant::boot_with(&machines[0], "0", SECRET, memory)?;
         execute(&vm, "stop", json!({}))?;
         let (lab, channel) = (lab.clone(), Channel::Bare);
-        Ok(Self { way, lab, machines, channel, at: Side::One, vm, trips: 0, tls, _stub: stub })
+        Ok(Self { way, lab, machines, channel, at: Side::One, vm, memory, trips: 0, tls, _stub: stub })
     }
 
     /// Opens the channel anew, over a link of this MTU, with TCP's segments of at most `mss`
@@ -111,7 +111,7 @@ impl Hosts {
         let (from, to) = (self.at, self.at.other());
         self.trips += 1;
         let name = self.trips.to_string();
-        let destination = Migrant::expect_with(&self.machines[to.index()], &name, SECRET, MEMORY)?;
+        let destination = Migrant::expect_with(&self.machines[to.index()], &name, SECRET, self.memory)?;
         let [connect, listen] = self.channel.ends(to).map(|end| json!({ "uri": format!("tcp:{end}") }));
         self.prepare(&destination, "server")?;
         self.prepare(&self.vm, "client")?;

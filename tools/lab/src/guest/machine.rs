@@ -2,6 +2,7 @@
 
 use super::image::Image;
 use super::qmp::Monitor;
+use super::state::Savable;
 use super::{CONNECT_LIMIT, CONTROL, CONTROL_MAC, shell};
 use crate::command::Cmd;
 use crate::process::Process;
@@ -10,14 +11,14 @@ use std::path::Path;
 use std::time::Duration;
 
 /// A host under eightfold load boots it in a minute.
-const BOOT_LIMIT: Duration = Duration::from_secs(600);
+pub(super) const BOOT_LIMIT: Duration = Duration::from_secs(600);
 /// The same host takes two to six seconds.
-const RESTORE_LIMIT: Duration = Duration::from_secs(60);
-const END_LIMIT: Duration = Duration::from_secs(30);
+pub(super) const RESTORE_LIMIT: Duration = Duration::from_secs(60);
+pub(super) const END_LIMIT: Duration = Duration::from_secs(30);
 const FIRST_CONNECT_LIMIT: Duration = Duration::from_millis(50);
 
 /// Environment variable for the emulator's helper: a path with any characters.
-const STATE: &str = "GUEST_STATE";
+pub(super) const STATE: &str = "GUEST_STATE";
 
 /// A machine that has not been started.
 #[derive(Debug)]
@@ -43,9 +44,16 @@ const CARDS: [Card; 4] = [
     Card { tap: "tap-eth3", mac: "52:54:00:00:00:05", vnet_hdr: "on" },
 ];
 
-impl Machine<'_> {
-    /// Everything that a saved state depends on, except the content of the image.
-    pub(super) fn hardware(&self) -> Vec<String> {
+impl Savable for Machine<'_> {
+    fn image(&self) -> &Image {
+        &self.image
+    }
+
+    fn prefix(&self) -> String {
+        "state-gateway-".into()
+    }
+
+    fn hardware(&self) -> Vec<String> {
         let mut words: Vec<String> = [
             "-accel tcg -machine q35 -cpu max -m 256 -no-reboot -nodefaults -no-user-config -display none",
             "-serial stdio",
@@ -65,13 +73,7 @@ impl Machine<'_> {
         words
     }
 
-    /// Boots it.
-    pub(super) fn boot(&self) -> Result<Process> {
-        self.start(self.cmd(), BOOT_LIMIT)
-    }
-
-    /// Boots it and saves its state to `path`.
-    pub(super) fn save(&self, path: &Path) -> Result<()> {
+    fn save(&self, path: &Path) -> Result<()> {
         let socket = self.namespace.lab().unused("monitor", ".qmp");
         let monitor = format!("unix:{},server=on,wait=off", socket.display());
         let mut process = self.start(self.cmd().args(["-qmp", &monitor]).env(STATE, path), BOOT_LIMIT)?;
@@ -85,10 +87,16 @@ impl Machine<'_> {
         Err(Error::unexpected("the emulator that saved its state", "success", status.to_string()))
     }
 
-    /// Restores a state saved by [`Machine::save`].
-    pub(super) fn restore(&self, path: &Path) -> Result<Process> {
+    fn restore(&self, path: &Path) -> Result<Process> {
         let incoming = format!("exec:cat \"${STATE}\"");
         self.start(self.cmd().args(["-incoming", &incoming]).env(STATE, path), RESTORE_LIMIT)
+    }
+}
+
+impl Machine<'_> {
+    /// Boots it.
+    pub(super) fn boot(&self) -> Result<Process> {
+        self.start(self.cmd(), BOOT_LIMIT)
     }
 
     fn cmd(&self) -> Cmd {

@@ -2,7 +2,11 @@
 //! counter are all that a migration has to keep.
 
 use super::image::Image;
+use super::machine::{BOOT_LIMIT, END_LIMIT, RESTORE_LIMIT, STATE};
+use super::qmp::Monitor;
+use super::state::{Savable, State};
 use super::store::Store;
+use crate::command::Cmd;
 use crate::process::Process;
 use crate::{Error, Namespace, Result, wait_until};
 use std::fs;
@@ -10,8 +14,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// A host under eightfold load boots it in a minute.
-const BOOT_LIMIT: Duration = Duration::from_secs(600);
 const START_LIMIT: Duration = Duration::from_secs(60);
 /// Memory of a guest, in MiB.
 const MEMORY: u32 = 256;
@@ -28,20 +30,20 @@ pub struct Migrant {
 }
 
 impl Migrant {
-    /// Boots it, with a secret of letters and digits in its memory, and waits until it counts.
+    /// Starts it, with a secret of letters and digits in its memory, and waits until it counts. It
+    /// boots once on a machine; its state is saved, and restored from then on.
     pub fn boot(namespace: &Namespace, name: &str, secret: &str) -> Result<Self> {
         Self::boot_with(namespace, name, secret, MEMORY)
     }
 
     /// The same, with so many MiB of memory.
     pub fn boot_with(namespace: &Namespace, name: &str, secret: &str, memory: u32) -> Result<Self> {
-        let mut migrant = Self::start(namespace, name, secret, memory, &[])?;
-        let serial = migrant.serial.clone();
-        migrant.process.wait_ready(BOOT_LIMIT, || {
-            let said = read(&serial)?;
-            Ok(if counts(&said).is_empty() { Err(said) } else { Ok(()) })
-        })?;
-        Ok(migrant)
+        let store = Store::lock()?;
+        let model = Model::new(&store, namespace, name, secret, memory)?;
+        let state = State::get(&store, &model)?;
+        // Another lab may prepare its own while this one starts.
+        drop(store);
+        Ok(Self { process: state.restore(&model)?, serial: model.serial(), monitor: model.monitor() })
     }
 
     /// Waits for one that boots elsewhere with the same name and secret.
@@ -51,31 +53,14 @@ impl Migrant {
 
     /// The same, with so many MiB of memory.
     pub fn expect_with(namespace: &Namespace, name: &str, secret: &str, memory: u32) -> Result<Self> {
-        let mut migrant = Self::start(namespace, name, secret, memory, &["-incoming", "defer"])?;
-        let monitor = migrant.monitor.clone();
-        migrant.process.wait_ready(START_LIMIT, || {
+        let model = Model::new(&Store::lock()?, namespace, name, secret, memory)?;
+        let (serial, monitor) = (model.serial(), model.monitor());
+        let mut process =
+            namespace.start("migrant", model.cmd(&serial, &monitor).args(["-incoming", "defer"]))?;
+        process.wait_ready(START_LIMIT, || {
             Ok(if monitor.exists() { Ok(()) } else { Err("no monitor".into()) })
         })?;
-        Ok(migrant)
-    }
-
-    fn start(namespace: &Namespace, name: &str, secret: &str, memory: u32, more: &[&str]) -> Result<Self> {
-        let image = Image::get(&Store::lock()?, namespace.lab())?;
-        let dir = namespace.lab().subdir(&format!("{}-migrant-{name}", namespace.role()))?;
-        let (serial, monitor) = (dir.join("serial"), dir.join("qmp"));
-        let machine = "-accel tcg,tb-size=64 -machine q35 -cpu qemu64 -smp 1 -no-reboot -nodefaults \
-                       -no-user-config -display none -m";
-        let fill = memory.saturating_sub(SYSTEM);
-        let append = format!(
-            "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check tsc=nowatchdog rdinit=/usr/bin/count SECRET={secret} FILL={fill}"
-        );
-        let cmd = namespace.cmd("qemu-system-x86_64").args(machine.split_ascii_whitespace());
-        let cmd = cmd.arg(memory.to_string());
-        let cmd = cmd.args(["-name", name, "-append", &append]).args(more);
-        let cmd = cmd.arg("-serial").arg(format!("file:{}", serial.display()));
-        let cmd = cmd.arg("-qmp").arg(format!("unix:{},server=on,wait=off", monitor.display()));
-        let cmd = cmd.arg("-kernel").arg(image.kernel()).arg("-initrd").arg(image.initrd());
-        Ok(Self { process: namespace.start("migrant", cmd)?, serial, monitor })
+        Ok(Self { process, serial, monitor })
     }
 
     /// Its monitor's socket.
@@ -105,6 +90,105 @@ impl Migrant {
     /// The emulator.
     pub fn process(&mut self) -> &mut Process {
         &mut self.process
+    }
+}
+
+/// The emulated machine, at one host.
+struct Model<'a> {
+    namespace: &'a Namespace,
+    image: Image,
+    /// For its files.
+    dir: PathBuf,
+    name: &'a str,
+    secret: &'a str,
+    /// In MiB.
+    memory: u32,
+}
+
+impl<'a> Model<'a> {
+    fn new(
+        store: &Store,
+        namespace: &'a Namespace,
+        name: &'a str,
+        secret: &'a str,
+        memory: u32,
+    ) -> Result<Self> {
+        let image = Image::get(store, namespace.lab())?;
+        let dir = namespace.lab().subdir(&format!("{}-migrant-{name}", namespace.role()))?;
+        Ok(Self { namespace, image, dir, name, secret, memory })
+    }
+
+    fn serial(&self) -> PathBuf {
+        self.dir.join("serial")
+    }
+
+    fn monitor(&self) -> PathBuf {
+        self.dir.join("qmp")
+    }
+
+    fn cmd(&self, serial: &Path, monitor: &Path) -> Cmd {
+        let cmd = self.namespace.cmd("qemu-system-x86_64").args(self.hardware()).args(["-name", self.name]);
+        let cmd = cmd.arg("-serial").arg(format!("file:{}", serial.display()));
+        let cmd = cmd.arg("-qmp").arg(format!("unix:{},server=on,wait=off", monitor.display()));
+        cmd.arg("-kernel").arg(self.image.kernel()).arg("-initrd").arg(self.image.initrd())
+    }
+}
+
+impl Savable for Model<'_> {
+    fn image(&self) -> &Image {
+        &self.image
+    }
+
+    fn prefix(&self) -> String {
+        format!("state-migrant-{}-", self.memory)
+    }
+
+    fn hardware(&self) -> Vec<String> {
+        let Self { secret, memory, .. } = self;
+        let fill = memory.saturating_sub(SYSTEM);
+        let machine = "-accel tcg,tb-size=64 -machine q35 -cpu qemu64 -smp 1 -no-reboot -nodefaults -no-user-config \
+                       -display none";
+        let append = format!(
+            "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check tsc=nowatchdog rdinit=/usr/bin/count SECRET={secret} FILL={fill}"
+        );
+        let words = machine.split_ascii_whitespace().map(str::to_owned);
+        words.chain(["-m".into(), memory.to_string(), "-append".into(), append]).collect()
+    }
+
+    fn save(&self, path: &Path) -> Result<()> {
+        let (serial, monitor) = (self.dir.join("serial-of-boot"), self.dir.join("qmp-of-boot"));
+        let mut process =
+            self.namespace.start("migrant-boot", self.cmd(&serial, &monitor).env(STATE, path))?;
+        process.wait_ready(BOOT_LIMIT, || {
+            let said = read(&serial)?;
+            Ok(if counts(&said).is_empty() { Err(said) } else { Ok(()) })
+        })?;
+        let mut monitor = Monitor::connect(&monitor)?;
+        // What an emulated processor writes meanwhile, QEMU before 9.0 may lose.
+        monitor.stop()?;
+        monitor.save_to(&format!("cat >\"${STATE}\""))?;
+        monitor.quit()?;
+        let status = process.wait(END_LIMIT)?;
+        if status.success() {
+            return Ok(());
+        }
+        Err(Error::unexpected("the emulator that saved its state", "success", status.to_string()))
+    }
+
+    fn restore(&self, path: &Path) -> Result<Process> {
+        let (serial, monitor) = (self.serial(), self.monitor());
+        let incoming = format!("exec:cat \"${STATE}\"");
+        let cmd = self.cmd(&serial, &monitor).args(["-incoming", &incoming]).env(STATE, path);
+        let mut process = self.namespace.start("migrant", cmd)?;
+        process.wait_ready(START_LIMIT, || {
+            Ok(if monitor.exists() { Ok(()) } else { Err("no monitor".into()) })
+        })?;
+        Monitor::connect(&monitor)?.go_on()?;
+        process.wait_ready(RESTORE_LIMIT, || {
+            let said = read(&serial)?;
+            Ok(if counts(&said).is_empty() { Err(said) } else { Ok(()) })
+        })?;
+        Ok(process)
     }
 }
 

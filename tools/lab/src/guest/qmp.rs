@@ -17,6 +17,21 @@ impl Monitor {
         Client::connect(socket, COMMAND_LIMIT).map(Self).map_err(failed("connect to the emulator's monitor"))
     }
 
+    /// Stops the guest.
+    pub(super) fn stop(&mut self) -> Result<()> {
+        self.0.execute("stop", json!({})).map(drop).map_err(failed("stop"))
+    }
+
+    /// Waits until a guest that was stopped when it was saved is restored, and lets it go on.
+    pub(super) fn go_on(&mut self) -> Result<()> {
+        let Self(client) = self;
+        wait_until("the restored guest", SAVE_LIMIT, || {
+            let status = client.execute("query-status", json!({})).map_err(failed("query-status"))?;
+            Ok(if status["status"] == "paused" { Ok(()) } else { Err(status.to_string()) })
+        })?;
+        client.execute("cont", json!({})).map(drop).map_err(failed("cont"))
+    }
+
     /// Writes the guest's state into a shell command, and waits until it has received everything.
     /// The guest stays stopped.
     pub(super) fn save_to(&mut self, command: &str) -> Result<()> {

@@ -1,6 +1,6 @@
 //! The saved state of a guest that has booted, from which all guests on this host start.
 
-use super::machine::Machine;
+use super::image::Image;
 use super::store::Store;
 use crate::command::Cmd;
 use crate::files::Sha256;
@@ -11,8 +11,24 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-const PREFIX: &str = "state-";
 const CHUNK: usize = 1 << 20;
+
+/// A machine whose state is saved when it has booted.
+pub(super) trait Savable {
+    fn image(&self) -> &Image;
+
+    /// Begins the names of its states. A new one replaces all others with this prefix.
+    fn prefix(&self) -> String;
+
+    /// Everything that a saved state depends on, except the content of the image.
+    fn hardware(&self) -> Vec<String>;
+
+    /// Boots it and saves its state to `path`.
+    fn save(&self, path: &Path) -> Result<()>;
+
+    /// Restores a state that was saved so.
+    fn restore(&self, path: &Path) -> Result<Process>;
+}
 
 /// A complete saved state.
 #[derive(Debug)]
@@ -23,8 +39,9 @@ pub(super) struct State {
 impl State {
     /// The state for that machine. If there is none, or a damaged one, the machine boots to make
     /// it.
-    pub(super) fn get(_store: &Store, machine: &Machine<'_>) -> Result<Self> {
-        let state = Self { path: machine.image.dir().join(format!("{PREFIX}{}", key(machine)?)) };
+    pub(super) fn get(_store: &Store, machine: &impl Savable) -> Result<Self> {
+        let name = format!("{}{}", machine.prefix(), key(machine)?);
+        let state = Self { path: machine.image().dir().join(name) };
         if !state.is_whole() {
             state.make(machine)?;
         }
@@ -32,7 +49,7 @@ impl State {
     }
 
     /// Restores it. A state that cannot be restored is deleted.
-    pub(super) fn restore(&self, machine: &Machine<'_>) -> Result<Process> {
+    pub(super) fn restore(&self, machine: &impl Savable) -> Result<Process> {
         machine.restore(&self.path).inspect_err(|error| {
             if !matches!(error, Error::Interrupted) {
                 // If it cannot be removed, the next lab will fail to restore it too.
@@ -52,10 +69,10 @@ impl State {
         matches!((expected, found), (Ok(expected), Ok(found)) if expected == found.0)
     }
 
-    fn make(&self, machine: &Machine<'_>) -> Result<()> {
-        let dir = machine.image.dir();
+    fn make(&self, machine: &impl Savable) -> Result<()> {
+        let dir = machine.image().dir();
         let failed = || Error::io(format!("keep a guest's state in {}", dir.display()));
-        remove_states(dir).map_err(failed())?;
+        remove_states(dir, &machine.prefix()).map_err(failed())?;
         let new = self.path.with_extension("new");
         machine.save(&new)?;
         let digest = digest(&[&new]).map_err(failed())?;
@@ -65,10 +82,10 @@ impl State {
 }
 
 /// Removes states of earlier emulators. Running guests have theirs open.
-fn remove_states(dir: &Path) -> io::Result<()> {
+fn remove_states(dir: &Path, prefix: &str) -> io::Result<()> {
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
-        if entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX)) {
+        if entry.file_name().to_str().is_some_and(|name| name.starts_with(prefix)) {
             fs::remove_file(entry.path())?;
         }
     }
@@ -77,8 +94,8 @@ fn remove_states(dir: &Path) -> io::Result<()> {
 
 /// Depends on the image, the emulator, the machine, and the processor, whose cycle counter the
 /// guest's kernel has measured.
-fn key(machine: &Machine<'_>) -> Result<String> {
-    let image = digest(&[&machine.image.kernel(), &machine.image.initrd()])
+fn key(machine: &impl Savable) -> Result<String> {
+    let image = digest(&[&machine.image().kernel(), &machine.image().initrd()])
         .map_err(Error::io("read the guest's image"))?;
     let emulator = Cmd::new("qemu-system-x86_64").arg("--version").run()?.stdout;
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").map_err(Error::io("read /proc/cpuinfo"))?;
@@ -125,7 +142,9 @@ mod tests {
             fs::write(&state.path, damaged).unwrap();
             assert!(!state.is_whole(), "{damaged}");
         }
-        remove_states(dir.path()).unwrap();
+        remove_states(dir.path(), "other-").unwrap();
+        assert!(state.path.exists());
+        remove_states(dir.path(), "state-").unwrap();
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 }
