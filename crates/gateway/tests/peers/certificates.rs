@@ -5,6 +5,7 @@ mod listing;
 mod methods;
 mod public_keys;
 mod refusals;
+mod surprise;
 
 use crate::common::{Pair, Scenario};
 use testudo_lab::gateway::Kind;

@@ -8,9 +8,10 @@ use crate::common::{Pair, SOON, Scenario};
 use std::collections::BTreeSet;
 use std::thread::sleep;
 use std::time::Duration;
-use testudo_lab::capture::written;
+use testudo_lab::capture::{Capture, written};
 use testudo_lab::gateway::Kind;
 use testudo_lab::inject::Injector;
+use testudo_lab::ping::Ping;
 use testudo_lab::topology::{Family, OUTER, Side, WIRE_PORTS};
 use testudo_lab::wait_until;
 
@@ -187,4 +188,33 @@ fn every_attack_raises_its_alarm_and_ordinary_traffic_raises_none() {
     assert!(expected.iter().all(|kind| counters[kind].as_u64() > Some(0)), "{counters}");
     let log = pair.one.log().unwrap();
     assert!(log.contains("(critical, clear-text)"), "{log}");
+}
+
+/// The peer's packets are kept on their way, and arrive each eight in the opposite order: all are
+/// accepted, and that is noticed.
+#[test]
+fn packets_behind_later_ones_raise_their_alarm() {
+    const PACKETS: u16 = 1000;
+    let pair = &Scenario::new("reordered", Kind::Testudo).start();
+    pair.up(Side::One);
+    pair.ping_both_ways();
+    let [ours, theirs] = WIRE_PORTS;
+    pair.t.wire.ip(&format!("link set {ours} nomaster")).unwrap();
+    let kept = Capture::esp(&pair.t.wire, theirs, PACKETS.into()).unwrap();
+    let quick = Duration::from_millis(1);
+    let ping =
+        Ping { interval: quick, patience: quick, ..Ping::new(Side::One.host(Family::V4)).count(PACKETS) };
+    assert_eq!(ping.run(&pair.t.server).unwrap().received, 0);
+    kept.await_packets(PACKETS.into(), SOON).unwrap();
+    let frames = kept.stop().unwrap().frames().unwrap();
+
+    let injector = Injector::open(&pair.t.wire, ours).unwrap();
+    for eight in frames.chunks(8) {
+        eight.iter().rev().for_each(|frame| injector.send(frame).unwrap());
+        sleep(Duration::from_micros(500));
+    }
+    let alarm = await_alarm(pair, "reordering");
+    assert_eq!(alarm["severity"], "notice");
+    assert!(alarm["evidence"].as_str().unwrap().contains("came behind later ones"), "{alarm}");
+    assert_eq!(pair.dropped("replayed") + pair.dropped("replay_too_old"), 0);
 }
