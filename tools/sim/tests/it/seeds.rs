@@ -10,7 +10,7 @@ use testudo_sim::{
 
 /// Number of worlds.
 fn seeds() -> u64 {
-    crate::worlds(300)
+    crate::worlds(crate::WORLDS)
 }
 
 fn one(seed: u64) -> Outcome {
