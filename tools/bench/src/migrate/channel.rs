@@ -24,12 +24,10 @@ const LOOPBACK: [u8; 4] = [127, 0, 0, 1];
 pub(super) enum Channel {
     /// QEMU does without.
     Bare,
-    Testudo([Testudo; 2]),
+    /// One at each host.
+    Testudo(Vec<Testudo>),
     /// Servers and clients.
-    Ssh {
-        servers: [Process; 2],
-        clients: [Process; 2],
-    },
+    Ssh { servers: Vec<Process>, clients: Vec<Process> },
 }
 
 impl Channel {
@@ -60,7 +58,7 @@ impl Channel {
     }
 }
 
-fn testudo(way: Way, machines: &[Namespace; 2]) -> Result<[Testudo; 2]> {
+fn testudo(way: Way, machines: &[Namespace; 2]) -> Result<Vec<Testudo>> {
     let start = |side: Side| {
         let daemon = Testudo::start(&machines[side.index()])?;
         let mut connection = Connection::of(side, Family::V4);
@@ -78,7 +76,7 @@ fn testudo(way: Way, machines: &[Namespace; 2]) -> Result<[Testudo; 2]> {
         daemon.swanctl().load(&connection.to_string())?;
         Ok(daemon)
     };
-    let daemons = [start(Side::One)?, start(Side::Two)?];
+    let daemons = vec![start(Side::One)?, start(Side::Two)?];
     daemons[0].swanctl().initiate("lab", LIMIT)?;
     if way == Way::AhEsp {
         daemons[0].swanctl().initiate("outer", LIMIT)?;
@@ -94,9 +92,11 @@ fn ssh(lab: &Lab, machines: &[Namespace; 2]) -> Result<Channel> {
     // Compiled into sshd, which does not create it.
     let empty = Path::new("/run/sshd");
     fs::create_dir_all(empty).map_err(Error::io(format!("create {}", empty.display())))?;
-    let servers =
-        [server(&machines[0], Side::One, &key, &public)?, server(&machines[1], Side::Two, &key, &public)?];
-    let clients = [client(&machines[0], Side::Two, &key)?, client(&machines[1], Side::One, &key)?];
+    let servers = vec![
+        server(&machines[0], Side::One, &key, &public)?,
+        server(&machines[1], Side::Two, &key, &public)?,
+    ];
+    let clients = vec![client(&machines[0], Side::Two, &key)?, client(&machines[1], Side::One, &key)?];
     Ok(Channel::Ssh { servers, clients })
 }
 

@@ -17,22 +17,24 @@ pub(super) fn all(rows: &[Row]) -> Vec<(String, String)> {
             pictures.push((format!("time-{}", way.name()), boxes(way, &of_way)));
         }
     }
-    let mtu = |row: &Row| row.link.mtu.to_string();
-    let segment = |row: &Row| row.link.segment.unwrap_or_default().to_string();
-    let kinds: [(&str, &[&Row], &str, &dyn Fn(&Row) -> String); 2] =
-        [("mtu", &by_mtu, "MTU", &mtu), ("mss", &by_segment, "MSS, MTU 8000", &segment)];
-    for (name, rows, x_name, case) in kinds.into_iter().filter(|(_, rows, ..)| !rows.is_empty()) {
-        let time = lines("The time of a migration", x_name, "s", rows, case, &Row::time);
-        pictures.push((format!("time-by-{name}"), time));
-        let packets = |row: &Row| median(&row.packets);
-        let packets = lines("Packets that the source sends", x_name, "packets", rows, case, &packets);
-        pictures.push((format!("packets-by-{name}"), packets));
-    }
+    pictures.extend(both("mtu", "MTU", &by_mtu, |row| row.link.mtu));
+    pictures.extend(both("mss", "MSS, MTU 8000", &by_segment, |row| row.link.segment.unwrap_or_default()));
     if let Some(largest) = by_mtu.iter().map(|row| row.link.mtu).max() {
         let rows: Vec<&Row> = by_mtu.iter().copied().filter(|row| row.link.mtu == largest).collect();
         pictures.push(("peak-cpu".into(), peaks(largest, &rows)));
     }
     pictures
+}
+
+/// Time and packets of each way by a size; none without rows.
+fn both(name: &str, x_name: &str, rows: &[&Row], size: fn(&Row) -> u16) -> Vec<(String, String)> {
+    if rows.is_empty() {
+        return Vec::new();
+    }
+    let time = lines("The time of a migration", x_name, "s", rows, size, Row::time);
+    let packets = |row: &Row| median(&row.packets);
+    let packets = lines("Packets that the source sends", x_name, "packets", rows, size, packets);
+    vec![(format!("time-by-{name}"), time), (format!("packets-by-{name}"), packets)]
 }
 
 /// The times of one way, there and back ([MIG] figures 2 and 3).
@@ -60,16 +62,16 @@ fn lines(
     x_name: &str,
     y_name: &str,
     rows: &[&Row],
-    case: &dyn Fn(&Row) -> String,
-    figure: &dyn Fn(&Row) -> Option<f64>,
+    size: fn(&Row) -> u16,
+    figure: fn(&Row) -> Option<f64>,
 ) -> String {
-    let mut cases: Vec<String> = rows.iter().map(|row| case(row)).collect();
-    cases.dedup();
-    let value = |way: Way, name: &String| {
-        rows.iter().find(|row| row.way == way && case(row) == *name).and_then(|row| figure(row))
+    let mut sizes: Vec<u16> = rows.iter().map(|row| size(row)).collect();
+    sizes.dedup();
+    let value = |way: Way, octets: u16| {
+        rows.iter().find(|row| row.way == way && size(row) == octets).and_then(|row| figure(row))
     };
     let series = Way::ALL.into_iter().filter(|way| rows.iter().any(|row| row.way == *way)).map(|way| {
-        Series { name: way.name().into(), values: cases.iter().map(|name| value(way, name)).collect() }
+        Series { name: way.name().into(), values: sizes.iter().map(|octets| value(way, *octets)).collect() }
     });
     Chart {
         title: title.into(),
@@ -77,7 +79,7 @@ fn lines(
         x_name: x_name.into(),
         y_name: y_name.into(),
         series: series.collect(),
-        cases,
+        cases: sizes.iter().map(ToString::to_string).collect(),
         style: Style::Lines,
         limits: Vec::new(),
     }
