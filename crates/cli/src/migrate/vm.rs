@@ -72,9 +72,13 @@ pub(super) struct Migration {
 }
 
 impl Migration {
-    fn read(answer: Value) -> Self {
+    fn read(side: Side, answer: Value) -> Self {
+        // Only a migration by which a virtual machine leaves has a time.
+        let came = answer.get("total-time").is_none();
         let phase = match answer.get("status").and_then(Value::as_str) {
             None | Some("none") => Phase::None,
+            // The one by which it has come to the source is another one.
+            Some("completed") if came && side == Side::Source => Phase::None,
             Some("completed") => Phase::Completed,
             Some("failed") => Phase::Failed,
             Some("cancelled") => Phase::Cancelled,
@@ -153,7 +157,7 @@ impl Vm {
     }
 
     pub(super) fn migration(&mut self) -> Result<Migration, Error> {
-        Ok(Migration::read(self.execute("query-migrate", json!({}))?))
+        Ok(Migration::read(self.side, self.execute("query-migrate", json!({}))?))
     }
 
     /// As [`Self::migration`]; none if QEMU cannot be asked.
@@ -174,14 +178,17 @@ mod tests {
             (json!({ "status": "setup" }), Phase::Active),
             (json!({ "status": "cancelling" }), Phase::Active),
             (json!({ "status": "device" }), Phase::Active),
-            (json!({ "status": "completed" }), Phase::Completed),
+            (json!({ "status": "completed" }), Phase::None),
+            (json!({ "status": "completed", "total-time": 0 }), Phase::Completed),
             (json!({ "status": "failed" }), Phase::Failed),
             (json!({ "status": "cancelled" }), Phase::Cancelled),
         ] {
-            assert_eq!(Migration::read(status.clone()).phase, phase, "{status}");
+            assert_eq!(Migration::read(Side::Source, status.clone()).phase, phase, "{status}");
         }
+        let received = Migration::read(Side::Destination, json!({ "status": "completed" }));
+        assert_eq!(received.phase, Phase::Completed);
         let answer = json!({ "ram": { "transferred": 7 }, "error-desc": "no route" });
-        let migration = Migration::read(answer);
+        let migration = Migration::read(Side::Source, answer);
         assert_eq!((migration.number("/ram/transferred"), migration.number("/downtime")), (7, 0));
         assert_eq!(migration.error(), Some("no route"));
     }
