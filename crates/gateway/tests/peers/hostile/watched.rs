@@ -194,11 +194,16 @@ fn every_attack_raises_its_alarm_and_ordinary_traffic_raises_none() {
 /// accepted, and that is noticed.
 #[test]
 fn packets_behind_later_ones_raise_their_alarm() {
-    const PACKETS: u16 = 1024;
+    const PACKETS: u16 = 640;
     let pair = &Scenario::new("reordered", Kind::Testudo).start();
     pair.up(Side::One);
     pair.ping_both_ways();
     let [ours, theirs] = WIRE_PORTS;
+    // The peer does not notice that nobody answers.
+    let mac = pair.t.gw1.mac(OUTER).unwrap().map(|octet| format!("{octet:02x}")).join(":");
+    let address = Side::One.outer(Family::V4);
+    let lasting = format!("neighbour replace {address} lladdr {mac} dev {OUTER} nud permanent");
+    pair.t.gw2.ip(&lasting).unwrap();
     pair.t.wire.ip(&format!("link set {ours} nomaster")).unwrap();
     let kept = Capture::esp(&pair.t.wire, theirs, PACKETS.into()).unwrap();
     let quick = Duration::from_millis(1);
