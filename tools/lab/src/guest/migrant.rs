@@ -57,9 +57,7 @@ impl Migrant {
         let (serial, monitor) = (model.serial(), model.monitor());
         let mut process =
             namespace.start("migrant", model.cmd(&serial, &monitor).args(["-incoming", "defer"]))?;
-        process.wait_ready(START_LIMIT, || {
-            Ok(if monitor.exists() { Ok(()) } else { Err("no monitor".into()) })
-        })?;
+        await_monitor(&mut process, &monitor)?;
         Ok(Self { process, serial, monitor })
     }
 
@@ -180,9 +178,7 @@ impl Savable for Model<'_> {
         let incoming = format!("exec:cat \"${STATE}\"");
         let cmd = self.cmd(&serial, &monitor).args(["-incoming", &incoming]).env(STATE, path);
         let mut process = self.namespace.start("migrant", cmd)?;
-        process.wait_ready(START_LIMIT, || {
-            Ok(if monitor.exists() { Ok(()) } else { Err("no monitor".into()) })
-        })?;
+        await_monitor(&mut process, &monitor)?;
         Monitor::connect(&monitor)?.go_on()?;
         process.wait_ready(RESTORE_LIMIT, || {
             let said = read(&serial)?;
@@ -190,6 +186,13 @@ impl Savable for Model<'_> {
         })?;
         Ok(process)
     }
+}
+
+/// Waits until the emulator's monitor answers. Its socket exists before anybody listens there.
+fn await_monitor(process: &mut Process, monitor: &Path) -> Result<()> {
+    process.wait_ready(START_LIMIT, || {
+        Ok(Monitor::connect(monitor).map(drop).map_err(|error| error.to_string()))
+    })
 }
 
 fn read(serial: &Path) -> Result<String> {
