@@ -155,14 +155,13 @@ fn migrate(args: &MigrateArgs, to: SocketAddr) -> Result<(Report, bool), Migrate
     let interrupted = interruptions()?;
     let wishes =
         Wishes { to, multifd: args.multifd, max_bandwidth: args.max_bandwidth, downtime_ms: args.downtime };
-    if let Some(meter) = &mut examined.meter {
-        meter.begin();
-    }
+    // Without a new begin it counts from the probe on.
+    let _uncounted = examined.meter.as_mut().map(Meter::begin);
     match transfer::begin(&mut source, &mut destination, &wishes) {
         Ok(()) => {
             let mut meter = examined.meter;
             conclude(args, (source, destination), examined.watch, &interrupted, &mut report);
-            report.packets = meter.as_mut().and_then(Meter::read);
+            report.packets = meter.as_mut().and_then(|meter| meter.read().ok());
         }
         Err(error) => {
             report.end(&End::Failed(error.to_string()));

@@ -55,12 +55,14 @@ pub(crate) struct MigrateArgs {
 
 /// MTU of the link on which segments of several sizes are compared, as in [MIG].
 const MTU_OF_SEGMENTS: u16 = 8000;
+/// What is left of it behind the headers of IPv4 and TCP.
+const LARGEST_SEGMENT: u16 = MTU_OF_SEGMENTS - 40;
 
 fn segment(text: &str) -> Result<u16, String> {
-    let expected = || format!("expected 0, or 536 to {}", MTU_OF_SEGMENTS - 40);
+    let expected = || format!("expected 0, or 536 to {LARGEST_SEGMENT}");
     let octets = text.parse().map_err(|_| expected())?;
     match octets {
-        0 | 536..=7960 => Ok(octets),
+        0 | 536..=LARGEST_SEGMENT => Ok(octets),
         _ => Err(expected()),
     }
 }

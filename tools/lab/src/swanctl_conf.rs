@@ -77,6 +77,20 @@ impl Connection {
     }
 }
 
+impl Connection {
+    /// Adds a child of AH, `outer`, around the ESP of the others, with further lines.
+    pub fn add_ah(&mut self, more: &[&str]) {
+        let lines = [
+            "mode = transport",
+            "local_ts = dynamic[50]",
+            "remote_ts = dynamic[50]",
+            "ah_proposals = sha256-esn",
+        ];
+        let lines = lines.iter().chain(more).map(|line| (*line).to_owned()).collect();
+        self.children.push(("outer".into(), lines));
+    }
+}
+
 impl Display for Connection {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let indented = |lines: &[String], by: &str| -> String {

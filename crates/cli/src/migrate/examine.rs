@@ -38,13 +38,13 @@ impl Examined {
 
 /// Examines all four, whatever comes of the ones before.
 pub(super) fn requirements(args: &MigrateArgs, vm: &str, to: SocketAddr) -> Examined {
-    let mut channel = authenticated(args, to);
-    let protected = match &mut channel {
-        Ok((client, sa)) => protected(client, sa, to),
+    let mut meter = authenticated(args, to);
+    let protected = match &mut meter {
+        Ok(meter) => protected(meter, to),
         Err(_) => Err(Refusal::new("not examined", "requirement 1 comes first")),
     };
-    let (first, meter) = match channel {
-        Ok((client, sa)) => (Ok(both_ends(&sa)), Some(Meter::new(client, sa))),
+    let (first, meter) = match meter {
+        Ok(meter) => (Ok(both_ends(&meter.sa)), Some(meter)),
         Err(refusal) => (Err(refusal), None),
     };
     let (watched, watch) = match watched(args) {
@@ -68,15 +68,15 @@ fn both_ends(sa: &ChildSa) -> String {
     )
 }
 
-/// Finds the Child SA, with a client of the source's daemon.
-fn authenticated(args: &MigrateArgs, to: SocketAddr) -> Result<(Client, ChildSa), Refusal> {
+/// Finds the Child SA, as the source's daemon counts it.
+fn authenticated(args: &MigrateArgs, to: SocketAddr) -> Result<Meter, Refusal> {
     let from = probe::local_address(to).map_err(|error| {
         Refusal::new(format!("no route to {}: {error}", to.ip()), "check the routes of the source")
     })?;
     let (ours, client) = sas(Side::Source, &args.source_vici)?;
     let (theirs, _) = sas(Side::Destination, &args.destination_vici)?;
     let (sa, _) = channel::find(&ours, &theirs, Flow { from, to })?;
-    Ok((client, sa))
+    Ok(Meter::new(client, sa))
 }
 
 fn sas(side: Side, socket: &Path) -> Result<(Vec<ChildSa>, Client), Refusal> {
@@ -118,15 +118,15 @@ pub(super) fn authorised(
     }
 }
 
-fn protected(client: &mut Client, sa: &ChildSa, to: SocketAddr) -> Result<String, Refusal> {
-    let suite = sa.suite();
+fn protected(meter: &mut Meter, to: SocketAddr) -> Result<String, Refusal> {
+    let (sa, suite) = (&meter.sa, meter.sa.suite());
     if !sa.is_strong() {
         return Err(Refusal::new(
             format!("child {} has {suite}", sa.name),
             "use an AEAD, or encryption with HMAC-SHA-2, in esp_proposals of both hosts",
         ));
     }
-    match probe::cross(client, sa, to) {
+    match probe::cross(meter, to) {
         Ok(packets) => Ok(format!(
             "{suite}; a probe of port {} crossed the SA ({} out, {} in)",
             to.port(),

@@ -1,4 +1,4 @@
-//! What the Child SA carries during a migration, as the source's testudod counts it.
+//! What a Child SA carries, as the source's testudod counts it.
 
 use super::channel::{self, ChildSa, Packets};
 use testudo_vici::client::Client;
@@ -6,7 +6,16 @@ use testudo_vici::client::Client;
 /// The counters of a Child SA from one moment on.
 pub(super) struct Meter {
     client: Client,
-    sa: ChildSa,
+    pub(super) sa: ChildSa,
+}
+
+/// Why there is no count.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum MeterError {
+    #[error("the Child SA has ended")]
+    Ended,
+    #[error("testudod: {0}")]
+    Daemon(#[from] testudo_vici::Error),
 }
 
 impl Meter {
@@ -15,23 +24,22 @@ impl Meter {
     }
 
     /// Counts from now on.
-    pub(super) fn begin(&mut self) {
-        if let Some(packets) = self.count() {
-            self.sa.packets = packets;
-        }
+    pub(super) fn begin(&mut self) -> Result<(), MeterError> {
+        self.sa.packets = self.count()?;
+        Ok(())
     }
 
-    /// Packets since the begin. None if the SA has ended, or been replaced by a rekeying.
-    pub(super) fn read(&mut self) -> Option<Packets> {
+    /// Packets since the begin. Fails if the SA has ended, or was replaced by a rekeying.
+    pub(super) fn read(&mut self) -> Result<Packets, MeterError> {
         let (now, before) = (self.count()?, self.sa.packets);
-        Some(Packets {
+        Ok(Packets {
             inbound: now.inbound.saturating_sub(before.inbound),
             outbound: now.outbound.saturating_sub(before.outbound),
         })
     }
 
-    fn count(&mut self) -> Option<Packets> {
-        let found = channel::list(&mut self.client).ok()?;
-        found.into_iter().find(|found| found.is(&self.sa)).map(|sa| sa.packets)
+    fn count(&mut self) -> Result<Packets, MeterError> {
+        let found = channel::list(&mut self.client)?.into_iter().find(|found| found.is(&self.sa));
+        found.map(|sa| sa.packets).ok_or(MeterError::Ended)
     }
 }

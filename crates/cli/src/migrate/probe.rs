@@ -5,12 +5,12 @@
 //! would be answered too, but the counters would stand still, unless another connection of the SA
 //! raised them at that moment.
 
-use super::channel::{self, ChildSa, Packets};
+use super::channel::Packets;
+use super::meter::{Meter, MeterError};
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
-use testudo_vici::client::Client;
 
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 /// Workers add their counts up from time to time.
@@ -26,10 +26,8 @@ pub(super) enum ProbeError {
     Unanswered { to: SocketAddr, error: io::Error },
     #[error("the connection to {to} did not cross the Child SA: {sent} packets out and {received} in")]
     Around { to: SocketAddr, sent: u64, received: u64 },
-    #[error("the Child SA has ended")]
-    Ended,
-    #[error("testudod: {0}")]
-    Daemon(#[from] testudo_vici::Error),
+    #[error(transparent)]
+    Uncounted(#[from] MeterError),
 }
 
 /// The address from which this host sends there. Nothing is sent.
@@ -42,8 +40,8 @@ pub(super) fn local_address(to: SocketAddr) -> io::Result<IpAddr> {
 }
 
 /// Tries a connection and counts its packets on the SA: the growth of both counters.
-pub(super) fn cross(client: &mut Client, sa: &ChildSa, to: SocketAddr) -> Result<Packets, ProbeError> {
-    let before = count(client, sa)?;
+pub(super) fn cross(meter: &mut Meter, to: SocketAddr) -> Result<Packets, ProbeError> {
+    meter.begin()?;
     match TcpStream::connect_timeout(&to, CONNECT_LIMIT) {
         Ok(_) => return Err(ProbeError::Listening(to)),
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => {}
@@ -51,22 +49,16 @@ pub(super) fn cross(client: &mut Client, sa: &ChildSa, to: SocketAddr) -> Result
     }
     let begun = Instant::now();
     loop {
-        let now = count(client, sa)?;
-        let sent = now.outbound.saturating_sub(before.outbound);
-        let received = now.inbound.saturating_sub(before.inbound);
-        if sent > 0 && received > 0 {
-            return Ok(Packets { outbound: sent, inbound: received });
+        let crossed = meter.read()?;
+        if crossed.outbound > 0 && crossed.inbound > 0 {
+            return Ok(crossed);
         }
         if begun.elapsed() > COUNT_LIMIT {
+            let Packets { outbound: sent, inbound: received } = crossed;
             return Err(ProbeError::Around { to, sent, received });
         }
         sleep(POLL);
     }
-}
-
-fn count(client: &mut Client, sa: &ChildSa) -> Result<Packets, ProbeError> {
-    let found = channel::list(client)?.into_iter().find(|found| found.is(sa));
-    found.map(|sa| sa.packets).ok_or(ProbeError::Ended)
 }
 
 #[cfg(test)]

@@ -17,6 +17,8 @@ pub(crate) struct Link {
     pub(crate) name: String,
     pub(crate) mac: MacAddr,
     pub(crate) mtu: u32,
+    /// The largest MTU that its driver takes; 0: it has no limit.
+    pub(crate) max_mtu: u32,
     /// True if the interface is up and has a carrier.
     pub(crate) up: bool,
 }
@@ -29,12 +31,14 @@ impl Link {
             name: String::new(),
             mac: MacAddr([0; 6]),
             mtu: 0,
+            max_mtu: 0,
             up: message.header.flags.contains(up),
         };
         for attribute in &message.attributes {
             match attribute {
                 LinkAttribute::IfName(name) => link.name.clone_from(name),
                 LinkAttribute::Mtu(mtu) => link.mtu = *mtu,
+                LinkAttribute::MaxMtu(largest) => link.max_mtu = *largest,
                 LinkAttribute::Address(octets) => {
                     link.mac = MacAddr(<[u8; 6]>::try_from(octets.as_slice()).unwrap_or_default());
                 }
@@ -78,29 +82,10 @@ pub(crate) fn bring_up(connection: &mut Connection, name: &str, ifindex: u32, mt
 /// no interface of that name.
 pub fn set_mtu(interface: &str, mtu: u16) -> Result<Option<u32>> {
     let mut connection = Connection::open()?;
-    let request = RouteNetlinkMessage::GetLink(LinkMessage::default());
-    let found = connection.dump(
-        "cannot list the interfaces",
-        &request,
-        |found: &mut Option<LinkMessage>, object| {
-            if let RouteNetlinkMessage::NewLink(message) = object
-                && Link::read(&message).is_some_and(|link| link.name == interface)
-            {
-                *found = Some(message);
-            }
-        },
-    )?;
-    let Some((link, message)) = found.and_then(|message| Some((Link::read(&message)?, message))) else {
-        return Ok(None);
-    };
-    if link.mtu == mtu.into() {
-        return Ok(None);
-    }
-    // The kernel says no more than that the argument is invalid. A limit of 0 is none.
-    let largest = message.attributes.iter().find_map(|attribute| match attribute {
-        LinkAttribute::MaxMtu(largest) if (1..u32::from(mtu)).contains(largest) => Some(*largest),
-        _ => None,
-    });
+    let found = dump_links(&mut connection)?.into_iter().find(|link| link.name == interface);
+    let Some(link) = found.filter(|link| link.mtu != mtu.into()) else { return Ok(None) };
+    // The kernel says no more than that the argument is invalid.
+    let largest = Some(link.max_mtu).filter(|largest| (1..u32::from(mtu)).contains(largest));
     let operation = || {
         let limit = largest.map_or_else(String::new, |largest| format!(", which takes at most {largest}"));
         format!("cannot change the MTU of interface {interface} from {} to {mtu}{limit}", link.mtu)

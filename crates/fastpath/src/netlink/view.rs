@@ -155,7 +155,8 @@ mod tests {
     use super::*;
 
     fn link(ifindex: u32, name: &str) -> Link {
-        Link { ifindex, name: name.to_owned(), mac: MacAddr([2, 0, 0, 0, 0, 1]), mtu: 1500, up: true }
+        let mac = MacAddr([2, 0, 0, 0, 0, 1]);
+        Link { ifindex, name: name.to_owned(), mac, mtu: 1500, max_mtu: 0, up: true }
     }
 
     fn route(prefix: &str, target: Target) -> KernelRoute {

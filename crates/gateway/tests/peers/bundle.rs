@@ -9,23 +9,10 @@ use testudo_lab::capture::Capture;
 use testudo_lab::gateway::Kind;
 use testudo_lab::ping::Ping;
 use testudo_lab::swanctl::ChildSa;
-use testudo_lab::swanctl_conf::Connection;
 use testudo_lab::topology::{Family, Side, WIRE_PORTS};
 use testudo_lab::wait_until;
 
 const SIDES: [Side; 2] = [Side::One, Side::Two];
-
-/// Adds the child of AH.
-fn bundled(connection: &mut Connection, more: &[&str]) {
-    let lines = [
-        "mode = transport",
-        "local_ts = dynamic[50]",
-        "remote_ts = dynamic[50]",
-        "ah_proposals = sha256-esn",
-    ];
-    let lines = lines.iter().chain(more).map(|line| (*line).to_owned()).collect();
-    connection.children.push(("outer".into(), lines));
-}
 
 /// The newest installed Child SA of that name, at that side.
 fn child(pair: &Pair, side: Side, name: &str) -> testudo_lab::Result<Option<ChildSa>> {
@@ -73,7 +60,7 @@ fn renew(pair: &Pair, meanwhile: impl Fn()) {
 
 fn between_ourselves(outer: Family) {
     let scenario = Scenario::new("bundle", Kind::Testudo).outer(outer);
-    let pair = scenario.start_with(|_, connection| bundled(connection, &[]));
+    let pair = scenario.start_with(|_, connection| connection.add_ah(&[]));
     let bare = bare(&pair);
     up(&pair);
     let first = Capture::everything(&pair.t.wire, 40).unwrap();
@@ -109,7 +96,7 @@ fn bundles_over_ipv6() {
 fn hosts_talk(outer: Family) {
     let pair = Scenario::new("bundle", Kind::Testudo).outer(outer).start_with(|side, connection| {
         between_hosts(outer, side, connection);
-        bundled(connection, &[]);
+        connection.add_ah(&[]);
     });
     up(&pair);
     let bare = bare(&pair);
@@ -136,7 +123,7 @@ fn hosts_talk_in_bundles_over_ipv6() {
 #[test]
 fn esp_asks_for_its_ah() {
     let scenario = Scenario::new("bundle", Kind::Testudo);
-    let pair = scenario.start_with(|_, connection| bundled(connection, &["start_action = trap"]));
+    let pair = scenario.start_with(|_, connection| connection.add_ah(&["start_action = trap"]));
     let bare = bare(&pair);
     pair.up(Side::One);
     wait_until("an answer to a ping", SOON, || {
@@ -153,7 +140,7 @@ fn esp_asks_for_its_ah() {
 fn without_ah_it_is_not_taken_in() {
     let pair = Scenario::new("bundle", Kind::Testudo).start_with(|side, connection| {
         if side == Side::One {
-            bundled(connection, &[]);
+            connection.add_ah(&[]);
         }
     });
     pair.up(Side::One);
@@ -170,7 +157,7 @@ fn without_ah_it_is_not_taken_in() {
 fn hosts_learn_what_fits_both() {
     const OUTER_MTU: u16 = 1400;
     let scenario = Scenario::new("bundle", Kind::Testudo).outer_mtu(OUTER_MTU);
-    let pair = scenario.start_with(|_, connection| bundled(connection, &[]));
+    let pair = scenario.start_with(|_, connection| connection.add_ah(&[]));
     up(&pair);
     // The IP header and AH, then ESP: header, IV and ICV around words of text with two octets of
     // trailer.
@@ -244,7 +231,7 @@ fn a_linux_kernel_takes_bundles(outer: Family) {
     let scenario = Scenario::new("bundle-kernel", Kind::Guest).outer(outer).inner_mtu(INNER_MTU - 100);
     let pair = scenario.start_with(|_, connection| {
         connection.esp_proposals = "aes128gcm16-esn".into();
-        bundled(connection, &[]);
+        connection.add_ah(&[]);
     });
     up(&pair);
     bundle_of_guest(&pair, outer);

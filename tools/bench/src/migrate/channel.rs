@@ -13,7 +13,7 @@ use testudo_lab::topology::{Family, Side};
 use testudo_lab::{Error, Lab, Namespace, Result};
 
 /// Where the destination's QEMU listens.
-pub(super) const PORT: u16 = 49152;
+const PORT: u16 = 49152;
 /// Where ssh listens at the source, for the destination's port.
 const FORWARDED: u16 = 49153;
 const LIMIT: Duration = Duration::from_secs(60);
@@ -65,13 +65,7 @@ fn testudo(way: Way, machines: &[Namespace; 2]) -> Result<Vec<Testudo>> {
         connection.mode = "transport".into();
         (connection.local_ts, connection.remote_ts) = (vec!["dynamic".into()], vec!["dynamic".into()]);
         if way == Way::AhEsp {
-            let lines = [
-                "mode = transport",
-                "local_ts = dynamic[50]",
-                "remote_ts = dynamic[50]",
-                "ah_proposals = sha256-esn",
-            ];
-            connection.children.push(("outer".into(), lines.map(str::to_owned).to_vec()));
+            connection.add_ah(&[]);
         }
         daemon.swanctl().load(&connection.to_string())?;
         Ok(daemon)

@@ -1,12 +1,12 @@
 //! The emulated machine, for booting and for restoring a saved state.
 
 use super::image::Image;
-use super::qmp::Monitor;
+use super::qmp::{self, Monitor, STATE};
 use super::state::Savable;
 use super::{CONNECT_LIMIT, CONTROL, CONTROL_MAC, shell};
 use crate::command::Cmd;
 use crate::process::Process;
-use crate::{Error, Namespace, Result};
+use crate::{Namespace, Result};
 use std::path::Path;
 use std::time::Duration;
 
@@ -14,11 +14,7 @@ use std::time::Duration;
 pub(super) const BOOT_LIMIT: Duration = Duration::from_secs(600);
 /// The same host takes two to six seconds.
 pub(super) const RESTORE_LIMIT: Duration = Duration::from_secs(60);
-pub(super) const END_LIMIT: Duration = Duration::from_secs(30);
 const FIRST_CONNECT_LIMIT: Duration = Duration::from_millis(50);
-
-/// Environment variable for the emulator's helper: a path with any characters.
-pub(super) const STATE: &str = "GUEST_STATE";
 
 /// A machine that has not been started.
 #[derive(Debug)]
@@ -76,20 +72,12 @@ impl Savable for Machine<'_> {
     fn save(&self, path: &Path) -> Result<()> {
         let socket = self.namespace.lab().unused("monitor", ".qmp");
         let monitor = format!("unix:{},server=on,wait=off", socket.display());
-        let mut process = self.start(self.cmd().args(["-qmp", &monitor]).env(STATE, path), BOOT_LIMIT)?;
-        let mut monitor = Monitor::connect(&socket)?;
-        monitor.save_to(&format!("cat >\"${STATE}\""))?;
-        monitor.quit()?;
-        let status = process.wait(END_LIMIT)?;
-        if status.success() {
-            return Ok(());
-        }
-        Err(Error::unexpected("the emulator that saved its state", "success", status.to_string()))
+        let process = self.start(self.cmd().args(["-qmp", &monitor]).env(STATE, path), BOOT_LIMIT)?;
+        qmp::save(process, Monitor::connect(&socket)?)
     }
 
     fn restore(&self, path: &Path) -> Result<Process> {
-        let incoming = format!("exec:cat \"${STATE}\"");
-        self.start(self.cmd().args(["-incoming", &incoming]).env(STATE, path), RESTORE_LIMIT)
+        self.start(self.cmd().args(["-incoming", &qmp::saved()]).env(STATE, path), RESTORE_LIMIT)
     }
 }
 

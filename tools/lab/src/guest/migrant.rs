@@ -2,8 +2,8 @@
 //! counter are all that a migration has to keep.
 
 use super::image::Image;
-use super::machine::{BOOT_LIMIT, END_LIMIT, RESTORE_LIMIT, STATE};
-use super::qmp::Monitor;
+use super::machine::{BOOT_LIMIT, RESTORE_LIMIT};
+use super::qmp::{self, Monitor, STATE};
 use super::state::{Savable, State};
 use super::store::Store;
 use crate::command::Cmd;
@@ -157,33 +157,20 @@ impl Savable for Model<'_> {
         let (serial, monitor) = (self.dir.join("serial-of-boot"), self.dir.join("qmp-of-boot"));
         let mut process =
             self.namespace.start("migrant-boot", self.cmd(&serial, &monitor).env(STATE, path))?;
-        process.wait_ready(BOOT_LIMIT, || {
-            let said = read(&serial)?;
-            Ok(if counts(&said).is_empty() { Err(said) } else { Ok(()) })
-        })?;
+        await_count(&mut process, &serial, BOOT_LIMIT)?;
         let mut monitor = Monitor::connect(&monitor)?;
         // What an emulated processor writes meanwhile, QEMU before 9.0 may lose.
         monitor.stop()?;
-        monitor.save_to(&format!("cat >\"${STATE}\""))?;
-        monitor.quit()?;
-        let status = process.wait(END_LIMIT)?;
-        if status.success() {
-            return Ok(());
-        }
-        Err(Error::unexpected("the emulator that saved its state", "success", status.to_string()))
+        qmp::save(process, monitor)
     }
 
     fn restore(&self, path: &Path) -> Result<Process> {
         let (serial, monitor) = (self.serial(), self.monitor());
-        let incoming = format!("exec:cat \"${STATE}\"");
-        let cmd = self.cmd(&serial, &monitor).args(["-incoming", &incoming]).env(STATE, path);
+        let cmd = self.cmd(&serial, &monitor).args(["-incoming", &qmp::saved()]).env(STATE, path);
         let mut process = self.namespace.start("migrant", cmd)?;
         await_monitor(&mut process, &monitor)?;
         Monitor::connect(&monitor)?.go_on()?;
-        process.wait_ready(RESTORE_LIMIT, || {
-            let said = read(&serial)?;
-            Ok(if counts(&said).is_empty() { Err(said) } else { Ok(()) })
-        })?;
+        await_count(&mut process, &serial, RESTORE_LIMIT)?;
         Ok(process)
     }
 }
@@ -192,6 +179,14 @@ impl Savable for Model<'_> {
 fn await_monitor(process: &mut Process, monitor: &Path) -> Result<()> {
     process.wait_ready(START_LIMIT, || {
         Ok(Monitor::connect(monitor).map(drop).map_err(|error| error.to_string()))
+    })
+}
+
+/// Waits for the first number that it prints.
+fn await_count(process: &mut Process, serial: &Path, limit: Duration) -> Result<()> {
+    process.wait_ready(limit, || {
+        let said = read(serial)?;
+        Ok(if counts(&said).is_empty() { Err(said) } else { Ok(()) })
     })
 }
 

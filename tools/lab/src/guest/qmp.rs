@@ -1,5 +1,6 @@
 //! The emulator's monitor (QMP), for saving its state.
 
+use crate::process::Process;
 use crate::{Error, Result, wait_until};
 use serde_json::json;
 use std::path::Path;
@@ -7,6 +8,9 @@ use std::time::Duration;
 use testudo_qmp::Client;
 
 const COMMAND_LIMIT: Duration = Duration::from_secs(60);
+const END_LIMIT: Duration = Duration::from_secs(30);
+/// Environment variable for the emulator's helper: a path with any characters.
+pub(super) const STATE: &str = "GUEST_STATE";
 const SAVE_LIMIT: Duration = Duration::from_secs(120);
 
 /// A connection to it.
@@ -34,7 +38,7 @@ impl Monitor {
 
     /// Writes the guest's state into a shell command, and waits until it has received everything.
     /// The guest stays stopped.
-    pub(super) fn save_to(&mut self, command: &str) -> Result<()> {
+    fn save_to(&mut self, command: &str) -> Result<()> {
         let Self(client) = self;
         // Without a limit; the default is for slow networks.
         let fast = json!({ "max-bandwidth": 1_u64 << 40 });
@@ -52,12 +56,28 @@ impl Monitor {
     }
 
     /// Ends the emulator, which may not answer.
-    pub(super) fn quit(mut self) -> Result<()> {
+    fn quit(mut self) -> Result<()> {
         match self.0.execute("quit", json!({})) {
             Err(error) if !error.is_gone() => Err(failed("quit")(error)),
             _ => Ok(()),
         }
     }
+}
+
+/// Has an emulator write its guest's state, and waits for its end.
+pub(super) fn save(mut process: Process, mut monitor: Monitor) -> Result<()> {
+    monitor.save_to(&format!("cat >\"${STATE}\""))?;
+    monitor.quit()?;
+    let status = process.wait(END_LIMIT)?;
+    if status.success() {
+        return Ok(());
+    }
+    Err(Error::unexpected("the emulator that saved its state", "success", status.to_string()))
+}
+
+/// QEMU's `-incoming` for a state that was saved so.
+pub(super) fn saved() -> String {
+    format!("exec:cat \"${STATE}\"")
 }
 
 fn failed(what: &'static str) -> impl FnOnce(testudo_qmp::Error) -> Error {
