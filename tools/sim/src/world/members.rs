@@ -87,12 +87,13 @@ impl World {
         }
     }
 
-    /// No ring may be quorate without a majority of the newest roster that has been settled
-    /// anywhere: another one may be.
+    /// No ring may be quorate while another one may be, by the newest roster that has been settled
+    /// anywhere. A ring without a majority of that roster may be: that of a node that was away,
+    /// beside the daemon of a member whose process has ended. The others need that daemon.
     pub(super) fn check_rings(&mut self) {
         for members in self.engines.take_quorate() {
             let Some(settled) = self.newest().map(|rosters| rosters.settled.ids()) else { continue };
-            if !Majorities::of(&settled).have(|node| members.contains(&node)) {
+            if Majorities::of(&settled).have(|node| !members.contains(&node)) {
                 let what = format!("nodes {} are quorate, of {}", names(&members), names(&settled));
                 self.checks.violate(Invariant::Accepted, self.schedule.now, Who::World, what);
             }

@@ -242,3 +242,18 @@ fn an_electorate_has_the_former_roster_until_the_next_is_settled() {
     let durable = net.nodes[&1].disk.rosters.clone().unwrap();
     assert_eq!(durable.settled.ids(), Roster::of(1, [1, 2, 3, 4].map(id)).ids());
 }
+
+/// Node 1's process has ended, and its daemon is alone with node 3: a majority of the roster that
+/// node 3 knows.
+#[test]
+fn a_node_that_was_away_while_it_was_removed_does_not_go_on_beside_a_daemon() {
+    let mut net = three();
+    net.view(&[3], false);
+    begin(&mut net, &[1, 2]);
+    assert_eq!(change(&mut net, 1, &remove(3)), 1);
+    net.view(&[3], true);
+    net.settle();
+    let now = net.now;
+    assert!(!net.node(3).in_view && net.node(3).fence <= now);
+    assert_eq!(ask(&mut net, 3, &remove(1)), Err(ChangeError::NoView));
+}
