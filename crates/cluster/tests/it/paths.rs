@@ -17,7 +17,7 @@ fn known(world: &World, node: usize, peer: usize) -> Option<u16> {
 /// A node that takes a shard over uses the time of the last report, not of the first.
 #[test]
 fn a_repeated_path_mtu_is_kept_longer_by_the_others() {
-    let mut world = World::begun(3, 1, 6, Duration::from_millis(50));
+    let mut world = World::begun(3, 1, 6, Duration::from_millis(250));
     let begun = world.now;
     let mut told = std::collections::BTreeSet::new();
     // A router repeats itself for half an hour.
@@ -47,7 +47,7 @@ fn a_path_mtu_learned_without_a_view_is_sent_in_the_next() {
 
 #[test]
 fn a_path_mtu_goes_to_all_nodes_and_to_who_comes_later() {
-    let mut world = World::begun(3, 2, 5, Duration::from_millis(50));
+    let mut world = World::begun(3, 2, 5, Duration::from_millis(250));
     learn(&mut world, 0, 0, 1400);
     learn(&mut world, 1, 1, 1300);
     assert_eq!([0, 1, 2].map(|node| known(&world, node, 0)), [None, Some(1400), Some(1400)]);

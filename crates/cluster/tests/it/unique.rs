@@ -9,7 +9,16 @@ use testudo_ike::endpoint::IkeSaState;
 const PAUSE: Duration = Duration::from_secs(5);
 
 fn world(of_the_cluster: Unique) -> World {
-    let mut world = World::begun(3, 1, 20, Duration::from_millis(50));
+    beating(of_the_cluster, Duration::from_millis(50))
+}
+
+/// For minutes, most of which are heartbeats.
+fn long_world(of_the_cluster: Unique) -> World {
+    beating(of_the_cluster, Duration::from_millis(250))
+}
+
+fn beating(of_the_cluster: Unique, heartbeat: Duration) -> World {
+    let mut world = World::begun(3, 1, 20, heartbeat);
     let now = world.now;
     for node in &mut world.nodes {
         let endpoint = node.member.as_mut().unwrap().endpoint_mut();
@@ -62,7 +71,7 @@ fn with_never_each_may_have_as_many_as_it_likes() {
 /// but later.
 #[test]
 fn where_only_one_is_wanted_the_older_one_goes_from_any_node() {
-    let mut world = world(Unique::Replace);
+    let mut world = long_world(Unique::Replace);
     let counts = come_anew(&mut world, Unique::Never);
     world.run(Duration::from_secs(600));
     assert_eq!(world.speakers(0).len(), 1, "{counts:?}");
@@ -73,7 +82,7 @@ fn where_only_one_is_wanted_the_older_one_goes_from_any_node() {
 #[test]
 fn what_began_to_send_while_a_node_was_away_sends_there_too() {
     for (seed, away) in (0..2).flat_map(|seed| (0..3).map(move |away| (seed, away))) {
-        let mut world = world(Unique::Replace);
+        let mut world = long_world(Unique::Replace);
         for (seed, pause) in [(seed, PAUSE), (seed + 100, Duration::from_millis(50))] {
             world.forget(0, seed);
             let now = world.now;
@@ -133,7 +142,7 @@ fn one_of_two_simultaneous_ike_sas_stays() {
     let mut apart = 0;
     let seeds = if crate::is_thorough() { 40 } else { 6 };
     for seed in 0..seeds {
-        let mut world = world(Unique::Replace);
+        let mut world = long_world(Unique::Replace);
         world.forget(0, seed);
         apart += usize::from(begin_two(&mut world, Unique::Never, Duration::ZERO));
         world.run(Duration::from_secs(600));

@@ -120,6 +120,9 @@ fn alone_there_is_no_standby() {
 }
 
 proptest! {
+    // A case asks for the ranks of all shards a dozen times.
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
     /// Whatever happens, each shard has one owner among the synced nodes, and a standby that is
     /// another of them if there is one.
     #[test]
