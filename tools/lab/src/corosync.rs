@@ -14,9 +14,11 @@ use std::io::Write;
 use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const START_LIMIT: Duration = Duration::from_secs(120);
+/// How long the answer to a question counts, if the daemon logs nothing meanwhile.
+const ASK_AGAIN: Duration = Duration::from_millis(500);
 /// Its log line for every new membership.
 const READY: &str = "ready to provide service";
 
@@ -219,13 +221,23 @@ impl Corosync {
     }
 
     fn wait_for_quorum(&self, what: &str, key: &str, count: usize, limit: Duration) -> Result<()> {
+        let mut asked: Option<(Instant, usize, String)> = None;
         wait_until(what, limit, || {
+            // Each question costs the daemon megabytes of new shared memory. It logs most changes.
+            let logged = self.log()?.len();
+            if let Some((at, was, shown)) = &asked
+                && *was == logged
+                && at.elapsed() < ASK_AGAIN
+            {
+                return Ok(Err(shown.clone()));
+            }
             let shown = self.namespace.cmd("corosync-quorumtool").arg("-s").run_any()?.stdout;
             let value = |key: &str| {
                 let line = shown.lines().find(|line| line.starts_with(key));
                 line.and_then(|line| line.split_once(':')).map(|(_, value)| value.trim().to_owned())
             };
             let there = value(key) == Some(count.to_string()) && value("Quorate").as_deref() == Some("Yes");
+            asked = Some((Instant::now(), logged, shown.clone()));
             Ok(if there { Ok(()) } else { Err(shown) })
         })
     }

@@ -4,6 +4,13 @@ use crate::{Error, Result, interrupt};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+/// The longest pause between two probes: most of them are processes of their own.
+const MAX_PAUSE: Duration = Duration::from_millis(50);
+/// A wait that has taken long already is not lengthened by more than this part of it.
+const PART: u32 = 16;
+/// Pauses stay short enough to see a state that lasts half a second.
+const MAX_LATE_PAUSE: Duration = Duration::from_millis(200);
+
 /// Calls `probe` until it returns a value. `Ok(Err(seen))` means not yet, with a description of the
 /// current state; an error of the probe itself ends the wait.
 pub fn wait_until<T>(
@@ -22,6 +29,6 @@ pub fn wait_until<T>(
             }
             Err(_) => sleep(pause),
         }
-        pause = (pause * 2).min(Duration::from_millis(50));
+        pause = (pause * 2).min((start.elapsed() / PART).clamp(MAX_PAUSE, MAX_LATE_PAUSE));
     }
 }

@@ -37,6 +37,8 @@ impl Report {
         let text = self.text(outcomes);
         std::io::stdout().write_all(text.as_bytes()).map_err(Error::io("write the report"))?;
         let times = log_dir().join("times.txt");
+        // There is none if nothing has been run because a test does not build.
+        fs::create_dir_all(log_dir()).map_err(Error::io(format!("make {}", log_dir().display())))?;
         fs::write(&times, slowest_first(outcomes, usize::MAX))
             .map_err(Error::io(format!("write {}", times.display())))?;
         Ok(!outcomes.is_empty() && outcomes.iter().all(|outcome| !outcome.failed()))
