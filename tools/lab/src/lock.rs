@@ -1,6 +1,6 @@
 //! The queue for labs on this machine: first come, first served.
 //!
-//! The machine has [`PLACES_OF_TWO`] places for each two of its processors, and each lab takes a
+//! The machine has [`PLACES_PER_PROCESSOR`] places for each of its processors, and each lab takes a
 //! number of them. A lab takes a ticket with the next number. A lab that wants to be
 //! [alone](Company::Alone) waits until all labs before it are gone. A lab that
 //! [shares](Company::Places) waits until no lone lab is before it, and the labs before it leave as
@@ -37,7 +37,7 @@ const DOOR_LIMIT: Duration = Duration::from_secs(10);
 /// Most labs at the same time, each with one place.
 pub(crate) const SLOTS: u8 = 16;
 /// Labs mostly wait: two gateways with a ping between them leave most of a processor idle.
-const PLACES_OF_TWO: usize = 5;
+const PLACES_PER_PROCESSOR: usize = 2;
 /// How often a waiting lab reports that it waits.
 const TELL_EACH: Duration = Duration::from_secs(60);
 
@@ -232,7 +232,7 @@ impl Company {
 /// Places of this machine.
 fn places() -> u8 {
     let processors = available_parallelism().map_or(1, usize::from);
-    u8::try_from(processors * PLACES_OF_TWO / 2).unwrap_or(SLOTS).min(SLOTS)
+    u8::try_from(processors * PLACES_PER_PROCESSOR).unwrap_or(SLOTS).min(SLOTS)
 }
 
 fn may_enter(company: Company, before: &[Ticket], places: u8) -> bool {

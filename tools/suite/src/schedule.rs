@@ -13,7 +13,7 @@ use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
 /// As in `lock.rs` of testudo-lab.
-const PLACES_OF_TWO: usize = 5;
+const PLACES_PER_PROCESSOR: usize = 2;
 const TICK: Duration = Duration::from_millis(500);
 
 /// Waiting and running jobs.
@@ -94,7 +94,8 @@ impl Schedule {
     fn next(&mut self) -> Option<Job> {
         let running = |lanes: &[Lane]| self.running.iter().filter(|job| lanes.contains(&job.lane)).count();
         let busy = running(&[Lane::Processor, Lane::Cargo]);
-        let lane = if running(&[Lane::Lab]) <= self.processors * PLACES_OF_TWO / 2 && !self.labs.is_empty() {
+        let lane = if running(&[Lane::Lab]) <= self.processors * PLACES_PER_PROCESSOR && !self.labs.is_empty()
+        {
             Lane::Lab
         } else if busy < self.processors && running(&[Lane::Cargo]) == 0 && !self.cargo.is_empty() {
             Lane::Cargo
