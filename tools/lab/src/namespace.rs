@@ -2,13 +2,17 @@
 
 use crate::command::{Cmd, Finished};
 use crate::process::Process;
-use crate::{Error, Lab, Result, ip, sweep};
+use crate::{Error, Lab, Result, ip, sweep, wait_until};
 use nix::sched::{CloneFlags, setns};
 use std::ffi::OsStr;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
+
+/// For a kernel to notice that a link is up.
+const LINK_LIMIT: Duration = Duration::from_secs(60);
 
 /// A namespace of the lab. It is deleted, with every process in it, when the last clone is dropped.
 #[derive(Clone, Debug)]
@@ -156,6 +160,17 @@ impl Namespace {
     /// Sets an interface up with this MTU.
     pub fn up(&self, interface: &str, mtu: u16) -> Result<()> {
         self.ip(&ip::up(interface, mtu)).map(drop)
+    }
+
+    /// Waits until an interface carries packets, as a port of a bridge too.
+    pub fn await_link(&self, interface: &str) -> Result<()> {
+        wait_until(&format!("the link of {interface}"), LINK_LIMIT, || {
+            let shown = self.ip(&format!("-j -d link show {interface}"))?.stdout;
+            let json: serde_json::Value = serde_json::from_str(&shown).unwrap_or_default();
+            let of_bridge = &json[0]["linkinfo"]["info_slave_data"]["state"];
+            let carries = json[0]["operstate"] == "UP" && (of_bridge.is_null() || of_bridge == "forwarding");
+            Ok(if carries { Ok(()) } else { Err(shown) })
+        })
     }
 
     /// A plain switch: a bridge over `ports`, without addresses, spanning tree, or packet filters

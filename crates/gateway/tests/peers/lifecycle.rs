@@ -8,7 +8,7 @@ use testudo_lab::ping::Ping;
 use testudo_lab::strongswan::Strongswan;
 use testudo_lab::swanctl::IkeSa;
 use testudo_lab::swanctl_conf::Connection;
-use testudo_lab::topology::{Family, Side, WIRE_PORTS};
+use testudo_lab::topology::{Family, OUTER, Side, WIRE_PORTS};
 use testudo_lab::wait_until;
 
 /// Each side deletes the tunnel once; each time it is gone on both, and comes up again.
@@ -127,7 +127,12 @@ fn cut(pair: &Pair) {
 }
 
 fn mend(pair: &Pair) {
-    pair.t.wire.ip(&format!("link set {} up", WIRE_PORTS[1])).unwrap();
+    let (wire, port) = (&pair.t.wire, WIRE_PORTS[1]);
+    wire.ip(&format!("link set {port} up")).unwrap();
+    // The kernel may take a second to notice, on either side.
+    for (namespace, interface) in [(wire, port), (&pair.t.gw2, OUTER)] {
+        namespace.await_link(interface).unwrap();
+    }
 }
 
 /// A peer that has sent this many liveness checks has received answers to the earlier ones: a

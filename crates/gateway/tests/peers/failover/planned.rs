@@ -58,11 +58,24 @@ pub(super) fn unnoticed(trial: &mut Trial, what: &str, happen: impl FnOnce(&mut 
     let unexplained = lost.iter().sum::<u64>().saturating_sub(causes.fenced + causes.behind);
     assert!(
         (unexplained <= UNEXPLAINED && causes.behind <= MOST_BEHIND) || !seen.false_alarms.is_empty(),
-        "{what}: {lost:?} lost to the peer and from it, {causes:?}, {:?}",
-        trial.bed.nodes.iter().map(drops).collect::<Vec<_>>()
+        "{what}: {lost:?} lost to the peer and from it, {causes:?}, {}",
+        counts(&trial.bed)
     );
     not_doubled(what, FormerOwner::HandsOver, &seen);
     trial.all_is_well(what);
+}
+
+/// What everybody on the way has counted, to find where packets were lost.
+fn counts(bed: &Bed) -> String {
+    let nodes =
+        bed.nodes.iter().map(|node| format!("{:?} {}", drops(node), node.status().unwrap_or_default()));
+    let hosts = bed.cluster.hosts.iter().chain(&bed.cluster.peers).chain([&bed.cluster.client]);
+    let hosts = hosts.map(|host| {
+        host.run("cat", ["/proc/net/snmp", "/proc/net/dev"])
+            .map_or_else(|e| e.to_string(), |done| done.stdout)
+    });
+    let machine = std::fs::read_to_string("/proc/net/softnet_stat").unwrap_or_default();
+    nodes.chain(hosts).chain([machine]).collect::<Vec<_>>().join("\n")
 }
 
 /// What a node has dropped, if it is there to tell.
