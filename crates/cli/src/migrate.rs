@@ -10,17 +10,24 @@ mod audit;
 mod caller;
 mod channel;
 mod examine;
+mod load;
 mod meter;
+mod path;
 mod policy;
 mod probe;
 mod report;
 mod requirement;
+#[cfg(test)]
+mod scripted;
 mod settle;
 mod transfer;
 mod vm;
 mod watch;
 
+use channel::ChildSa;
+use load::Loads;
 use meter::Meter;
+use path::Path;
 use policy::Action;
 use report::Report;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -152,6 +159,9 @@ fn migrate(args: &MigrateArgs, to: SocketAddr) -> Result<(Report, bool), Migrate
         report.reason = Some("a requirement is not met; nothing was changed".to_owned());
         return Ok((report, false));
     }
+    if let Some(meter) = &examined.meter {
+        report.path = Some(fit(args, &meter.sa, to.ip()));
+    }
     let interrupted = interruptions()?;
     let wishes =
         Wishes { to, multifd: args.multifd, max_bandwidth: args.max_bandwidth, downtime_ms: args.downtime };
@@ -170,6 +180,22 @@ fn migrate(args: &MigrateArgs, to: SocketAddr) -> Result<(Report, bool), Migrate
     }
     let good = report.runs_at == Some(Side::Destination);
     Ok((report, good))
+}
+
+/// Searches the MTU of the path, and tells both testudods if it is less than what is sent.
+fn fit(args: &MigrateArgs, sa: &ChildSa, to: IpAddr) -> Path {
+    let mut path = Path::search(to);
+    let ends = [
+        (Side::Source, &args.source_vici, sa.remote.address),
+        (Side::Destination, &args.destination_vici, sa.local.address),
+    ];
+    let is_narrow = path.is_narrow();
+    for (side, socket, remote) in ends.into_iter().filter(|_| is_narrow) {
+        if let Err(error) = path.tell(side, socket, remote) {
+            eprintln!("testudo migrate: testudod of the {side}: {error}");
+        }
+    }
+    path
 }
 
 /// Waits for the end of a migration that may be under way, and whether exactly one runs.
@@ -201,10 +227,13 @@ fn conclude(
     interrupted: &AtomicBool,
     report: &mut Report,
 ) {
+    let sockets = [(Side::Source, &*args.source_vici), (Side::Destination, &*args.destination_vici)];
+    let mut loads = Loads::begin(sockets);
     let mut transfer = Transfer {
         source: &mut source,
         destination: &mut destination,
         watch: watch.as_mut(),
+        loads: &mut loads,
         interrupted,
         stall: Duration::from_secs(args.stall),
         fenced: false,
@@ -213,6 +242,7 @@ fn conclude(
     let end = transfer.follow(&progress);
     let fenced = transfer.fenced;
     report.end(&end);
+    report.loads = loads.end();
     progress.begin("making sure that exactly one runs", 0);
     report.settle(settle::settle(&mut source, &mut destination, fenced));
 }

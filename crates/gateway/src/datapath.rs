@@ -422,6 +422,11 @@ impl DataPath {
         self.sas.has_sent(told)
     }
 
+    /// Whether a Child SA sends to this peer.
+    pub(crate) fn sends_to(&self, remote: IpAddr) -> bool {
+        self.sas.sends_to(remote)
+    }
+
     /// At that time a path took no more than `mtu`. True if that is news.
     pub(crate) fn learn_path_mtu(&mut self, at: Duration, remote: IpAddr, mtu: u16) -> bool {
         let smaller = self.mtus.learn(&self.fib, at, remote, mtu);

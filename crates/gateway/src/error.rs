@@ -158,6 +158,9 @@ pub(crate) enum Error {
     /// No such connection is loaded.
     #[error("no connection is named {0}")]
     UnknownConnection(String),
+    /// No Child SA sends to this peer.
+    #[error("no Child SA goes to {0}")]
+    NoSaTowards(IpAddr),
     /// No connection, or not the one that is named, has such a child.
     #[error("no child is named {child}{}", in_connection(.connection))]
     UnknownChild { child: String, connection: Option<String> },

@@ -32,6 +32,7 @@ mod pool;
 mod prefix;
 mod prefix_map;
 mod privileges;
+mod processors;
 mod queue_assignment;
 mod reader;
 mod remote_sas;

@@ -7,8 +7,10 @@ use crate::gateway::Gateway;
 use crate::ike::Ike;
 use crate::ike_sockets::{IKE_PORT, NAT_PORT};
 use crate::policies::Policies;
+use crate::processors;
 use crate::remote_sas::effect;
 use crate::updown;
+use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 use testudo_cluster::member::Ask;
 use testudo_cluster::node::NodeId;
@@ -29,6 +31,7 @@ use testudo_vici::control::{
 };
 use testudo_vici::counters::Counters;
 use testudo_vici::overlap::Twin;
+use testudo_vici::processors::Processors;
 use testudo_vici::schema::Policy;
 use testudo_vici::shut::{Cause, Release, Released, ShutPage};
 use testudo_vici::view::ChildUsage;
@@ -451,6 +454,14 @@ impl Control for Gateway {
 
     fn release(&mut self, request: &Release) -> Result<Released, CommandError> {
         Ok(self.release_prefix(request)?)
+    }
+
+    fn processors(&self) -> Result<Processors, CommandError> {
+        Ok(processors::read()?)
+    }
+
+    fn learn_path_mtu(&mut self, remote: IpAddr, mtu: u16) -> Result<(), CommandError> {
+        Ok(self.told_path_mtu(remote, mtu)?)
     }
 
     fn alarms(&self, above: u64) -> AlarmPage {

@@ -11,6 +11,7 @@ use crate::cluster::ClusterReport;
 pub use crate::configuration::{ConfigChange, ConfigItem, ConfigItemKind, LoadedBy};
 use crate::counters::Counters;
 use crate::error::CommandError;
+use crate::processors::Processors;
 use crate::schema::Policy;
 pub use crate::selection::Selection;
 use crate::shut::{Release, Released, ShutPage};
@@ -216,6 +217,10 @@ pub trait Control {
     fn stats(&self) -> Stats;
     /// Counters of the data plane.
     fn counters(&self) -> Counters;
+    /// How long the host's processors have worked.
+    fn processors(&self) -> Result<Processors, CommandError>;
+    /// Takes it that the path to a peer takes no more than so many octets, as if a router had said so.
+    fn learn_path_mtu(&mut self, remote: IpAddr, mtu: u16) -> Result<(), CommandError>;
     /// The cluster as this node sees it; `None` if the gateway is not in a cluster.
     fn cluster(&self) -> Option<ClusterReport>;
     /// Drains a node of the cluster, or lets it own shards again. This takes time: it is done when

@@ -28,6 +28,7 @@ pub mod counters;
 mod error;
 pub mod message;
 pub mod overlap;
+pub mod processors;
 pub mod render;
 pub mod schema;
 mod selection;

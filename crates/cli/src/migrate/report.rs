@@ -1,6 +1,8 @@
 //! What has come of a migration, for people and as JSON.
 
 use super::channel::Packets;
+use super::load::HostLoad;
+use super::path::Path;
 use super::requirement::Requirement;
 use super::settle::Settled;
 use super::transfer::End;
@@ -14,6 +16,8 @@ pub(super) struct Report {
     pub(super) vm: String,
     /// Empty with `--verify`.
     pub(super) requirements: Vec<Requirement>,
+    /// What the path takes; null if it was not searched.
+    pub(super) path: Option<Path>,
     /// `refused`, `completed`, `failed`, `cancelled`, `source-gone`, `undecided`, or null if there
     /// was no migration.
     pub(super) result: Option<&'static str>,
@@ -22,6 +26,8 @@ pub(super) struct Report {
     /// Packets of the Child SA from the begin to the end, at the source; null if it was replaced
     /// meanwhile, or could not be asked for.
     pub(super) packets: Option<Packets>,
+    /// The processors of the hosts whose testudods have told, from the begin to the end.
+    pub(super) loads: Vec<HostLoad>,
     /// Where exactly one runs; null if that is not known.
     pub(super) runs_at: Option<Side>,
     /// Why that is not known.
@@ -70,6 +76,7 @@ impl Report {
     /// The lines behind those of the requirements.
     pub(super) fn text(&self) -> String {
         let mut lines = Vec::new();
+        lines.extend(self.path.as_ref().map(Path::line));
         if let Some(result) = self.result {
             let reason = self.reason.iter().map(|reason| format!(": {reason}"));
             lines.push(format!("Migration {result}{}", reason.collect::<String>()));
@@ -82,6 +89,9 @@ impl Report {
         }
         if let Some(Packets { inbound, outbound }) = self.packets {
             lines.push(format!("{outbound} packets out through the SA, {inbound} in"));
+        }
+        for HostLoad { side, processors, peak, .. } in &self.loads {
+            lines.push(format!("{processors} processors at the {side}, {peak} % busy in the worst second"));
         }
         lines.extend(self.actions.iter().map(|action| format!("For exactly one to run: {action}")));
         let vm = self.vm.escape_debug();
@@ -105,6 +115,8 @@ mod tests {
         let mut report = Report { vm: "web1".to_owned(), result: Some("completed"), ..Report::default() };
         report.figures = Some(Figures { total_ms: 1200, downtime_ms: 30, octets: 300_000_000, rounds: 4 });
         report.packets = Some(Packets { inbound: 900, outbound: 210_000 });
+        report.loads =
+            vec![HostLoad { side: Side::Source, processors: 8, peak: 93, each_second: vec![40, 93] }];
         report.settle(Settled { runs: Ok(Side::Destination), actions: vec!["continued it".to_owned()] });
         assert_eq!(
             report.text(),
@@ -112,6 +124,7 @@ mod tests {
 Migration completed
 300.0 MB in 1200 ms and 4 rounds; the virtual machine paused for 30 ms
 210000 packets out through the SA, 900 in
+8 processors at the source, 93 % busy in the worst second
 For exactly one to run: continued it
 \"web1\" runs at the destination, and there alone
 "

@@ -15,6 +15,7 @@
 //! A cancelled source goes on by itself, even if the destination has just loaded everything. So
 //! the destination is fenced first ([`Transfer::break_off`]).
 
+use super::load::Loads;
 use super::vm::{Migration, Phase, Side, State, Vm};
 use super::watch::{Watch, WatchEnd};
 use serde_json::json;
@@ -72,6 +73,7 @@ pub(super) struct Transfer<'a> {
     pub(super) destination: &'a mut Vm,
     /// None: nobody watches.
     pub(super) watch: Option<&'a mut Watch>,
+    pub(super) loads: &'a mut Loads,
     /// Set by a signal.
     pub(super) interrupted: &'a AtomicBool,
     /// A migration without progress for that long is cancelled.
@@ -132,6 +134,7 @@ impl Transfer<'_> {
                 }
             }
             progress.doing(describe(&migration));
+            self.loads.look();
             let transferred = migration.number("/ram/transferred");
             if transferred > sent {
                 (sent, moved) = (transferred, Instant::now());

@@ -6,9 +6,11 @@ mod watching;
 
 use hosts::{Hosts, LIMIT, SECRET, ended, report};
 use serde_json::{Value, json};
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpStream};
 use testudo_lab::capture::Capture;
 use testudo_lab::process::Process;
-use testudo_lab::topology::WIRE_PORTS;
+use testudo_lab::topology::{Family, Side, WIRE_PORTS};
 use testudo_lab::wait_until;
 use testudo_qmp::Client;
 
@@ -45,11 +47,39 @@ fn a_virtual_machine_moves_and_nothing_of_it_can_be_read() {
     assert!(octets > 64 << 20, "{report:#}");
     // None is larger than the MTU.
     assert!(report["packets"]["outbound"].as_u64() > Some(octets / 1500), "{report:#}");
+    // Nothing passes in clear.
+    assert_eq!(report["path"]["unknown"], "no answer to echo requests of 1280 octets");
+    let loads = report["loads"].as_array().unwrap();
+    assert_eq!(loads.iter().map(|load| &load["side"]).collect::<Vec<_>>(), ["source", "destination"]);
+    // Both are this machine, which emulates a processor and encrypts.
+    assert!(loads.iter().all(|load| load["peak"].as_u64() > Some(0)), "{report:#}");
     assert!(done.stderr.contains("allowed migrate of \"web1\" to 192.0.2.2 by"), "{}", done.stderr);
     hosts.run_at_destination();
     let (clear, all) = (clear.stop().unwrap(), all.stop().unwrap());
     assert_eq!((clear.packets, clear.lost, all.lost), (0, 0, 0), "{}", clear.show(10).unwrap());
     assert!(!all.contains(SECRET.as_bytes()).unwrap());
+}
+
+/// The network between the hosts drops what is larger than 1400 octets, or a VLAN tag more, without
+/// a word.
+#[test]
+fn the_path_takes_less_than_the_interface_and_does_not_tell() {
+    let hosts = Hosts::start_with_clear("migrate-narrow");
+    // Nobody listens there, and the answer that says so comes in clear.
+    let ssh = SocketAddr::new(Side::Two.outer(Family::V4), 22);
+    let refused = hosts.t.gw1.enter(|| TcpStream::connect_timeout(&ssh, LIMIT).unwrap_err()).unwrap();
+    assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+    WIRE_PORTS.iter().for_each(|port| hosts.t.wire.up(port, 1400).unwrap());
+    let done = hosts.command(&["--downtime", PAUSE, "--stall", "10"]).run_any().unwrap();
+    let report = report(&done);
+    assert!(done.status.success(), "{report:#}");
+    let path = &report["path"];
+    assert_eq!((&path["expected_mtu"], &path["told"]), (&json!(1500), &json!(["source", "destination"])));
+    let mtu = path["mtu"].as_u64().unwrap();
+    assert!((1400..=1404).contains(&mtu), "{report:#}");
+    let line = format!("the path to {} takes packets of {mtu} octets", Side::Two.outer(Family::V4));
+    assert!(hosts.daemons[0].log().unwrap().contains(&line), "{line}");
+    hosts.run_at_destination();
 }
 
 #[test]

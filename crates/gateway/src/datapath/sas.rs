@@ -353,6 +353,11 @@ impl Sas {
         self.towards(remote).for_each(|sa| sa.set_path_mtu(mtu));
     }
 
+    /// Whether a Child SA has its peer at that address.
+    pub(super) fn sends_to(&self, remote: IpAddr) -> bool {
+        self.towards(remote).next().is_some()
+    }
+
     /// The Child SAs with a peer at that address.
     fn towards(&self, remote: IpAddr) -> impl Iterator<Item = &Installed> {
         let hash = hash(remote);

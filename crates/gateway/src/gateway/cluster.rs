@@ -4,6 +4,7 @@
 use super::Gateway;
 use crate::cluster::rollback::Sign;
 use crate::error::{Error, Result};
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 use testudo_cluster::group::{Durable, NodeChange};
 use testudo_cluster::member::{Member, MemberOutput};
@@ -158,6 +159,21 @@ impl Gateway {
         }
         let TooBig { remote, mtu, .. } = *told;
         self.alarms.path_mtu(remote, mtu);
+        self.take_path_mtu(remote, mtu);
+        true
+    }
+
+    /// A client of VICI says what the path to a peer takes.
+    pub(crate) fn told_path_mtu(&mut self, remote: IpAddr, mtu: u16) -> Result<()> {
+        if !self.data.sends_to(remote) {
+            return Err(Error::NoSaTowards(remote));
+        }
+        self.take_path_mtu(remote, mtu);
+        self.perform_all();
+        Ok(())
+    }
+
+    fn take_path_mtu(&mut self, remote: IpAddr, mtu: u16) {
         if self.data.learn_path_mtu(boottime(), remote, mtu) {
             self.log(
                 None,
@@ -168,7 +184,6 @@ impl Gateway {
         }
         // Told again although it is not new: else the others would forget it earlier.
         self.in_cluster(|member, now| member.learned_path_mtu(now, remote, mtu));
-        true
     }
 
     /// Routers learn whether they are to give this node packets.

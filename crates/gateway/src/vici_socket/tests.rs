@@ -3,6 +3,7 @@
 use super::*;
 use mio::{Events, Poll};
 use std::cell::Cell;
+use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream as Stream;
 use std::time::Duration;
@@ -21,6 +22,7 @@ use testudo_vici::control::{
 };
 use testudo_vici::counters::Counters;
 use testudo_vici::message::Message;
+use testudo_vici::processors::Processors;
 use testudo_vici::schema::{self, Policy};
 use testudo_vici::shut::{Release, Released, ShutPage};
 use testudo_vici::view::ChildUsage;
@@ -224,6 +226,14 @@ impl Control for Crowd {
 
     fn credentials_mut(&mut self) -> &mut Credentials {
         &mut self.credentials
+    }
+
+    fn processors(&self) -> Result<Processors, CommandError> {
+        unreachable!("nobody asks for this")
+    }
+
+    fn learn_path_mtu(&mut self, _: IpAddr, _: u16) -> Result<(), CommandError> {
+        unreachable!("nobody asks for this")
     }
 
     fn alarms(&self, _: u64) -> AlarmPage {

@@ -32,6 +32,12 @@ pub(crate) fn ip_address(text: &str) -> Result<IpAddr, Why> {
     text.parse().map_err(|_| expected("an IP address"))
 }
 
+/// What a path takes: as much as every host of IPv4 has to take, or more.
+pub(crate) fn path_mtu(text: &str) -> Result<u16, Why> {
+    let octets = digits(text).and_then(|octets| octets.try_into().ok());
+    octets.filter(|octets| *octets >= 576).ok_or_else(|| expected("a number of octets from 576 to 65535"))
+}
+
 /// A number in decimal that fits in 32 bits.
 pub(super) fn number32(text: &str) -> Result<u32, Why> {
     let why = || expected("a decimal number of at most 4294967295");

@@ -32,6 +32,11 @@ pub(super) fn process(request: &Request, job: JobId, control: &mut dyn Control) 
         "testudo-drain" => drain(request, control),
         "testudo-nodes" => change_nodes(request, control),
         "testudo-counters" => query(request, || control.counters().to_message()),
+        "testudo-processors" => query(request, || match control.processors() {
+            Ok(processors) => processors.to_message(),
+            Err(why) => failed(why.to_string()),
+        }),
+        "testudo-path-mtu" => path_mtu(request, control),
         "testudo-alarms" => alarms(request, control),
         "testudo-shut" => shut(request, control),
         "testudo-release" => release(request, control),
@@ -294,6 +299,16 @@ fn change_nodes(request: &Request, control: &mut dyn Control) -> Result<Answer, 
         Ok(roster) => Message::new().with("success", "yes").with("roster", roster.to_string()),
         Err(why) => failed(why.to_string()),
     }))
+}
+
+fn path_mtu(request: &Request, control: &mut dyn Control) -> Result<Answer, Refusal> {
+    let mut fields = fields(request)?;
+    let no_remote = Refusal::Missing { path: fields.path("remote"), expected: "the address of a peer" };
+    let no_mtu = Refusal::Missing { path: fields.path("mtu"), expected: "a number of octets" };
+    let remote = fields.parsed("remote", value::ip_address)?.ok_or(no_remote)?;
+    let mtu = fields.parsed("mtu", value::path_mtu)?.ok_or(no_mtu)?;
+    fields.finish()?;
+    Ok(Answer::Now(done(control.learn_path_mtu(remote, mtu))))
 }
 
 fn alarms(request: &Request, control: &dyn Control) -> Result<Answer, Refusal> {

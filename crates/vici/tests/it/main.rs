@@ -9,6 +9,7 @@ mod connections;
 mod counters;
 mod monitor;
 mod names;
+mod path_mtu;
 mod post_quantum;
 mod ppk;
 mod replication;

@@ -9,6 +9,7 @@ use testudo_vici::codec::Packet;
 use testudo_vici::control::Control;
 use testudo_vici::counters::Counters;
 use testudo_vici::message::Message;
+use testudo_vici::processors::Processors;
 use testudo_vici::server::LogLine;
 use testudo_vici::{CommandError, Error};
 
@@ -263,6 +264,9 @@ fn the_client_speaks_to_the_server() {
         ("control-log", Some("initiating IKE_SA gw[1] to 192.0.2.2"))
     );
     client.command("initiate", message(&[("child", "net")])).unwrap();
+    let processors = client.request("testudo-processors", Message::new()).unwrap();
+    let expected = Processors { count: 2, busy: Duration::from_millis(70) };
+    assert_eq!(Processors::from_message(&processors).unwrap(), expected);
     let counters = client.request("testudo-counters", Message::new()).unwrap();
     let counters = Counters::from_message(&counters).unwrap();
     assert_eq!(counters, server.gateway.lock().unwrap().counters());

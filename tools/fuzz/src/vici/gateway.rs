@@ -1,5 +1,6 @@
 //! A gateway that stores its configuration, for the server to call.
 
+use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 use testudo_ike::cert::Credentials;
 use testudo_ike::config::{Connection, Identity, Pool, SharedSecret};
@@ -14,6 +15,7 @@ use testudo_vici::control::{
     ChangeNodes, ConfigChange, Control, Drain, Initiate, JobId, Rekey, SetPolicy, Stats, Terminate, Version,
 };
 use testudo_vici::counters::Counters;
+use testudo_vici::processors::Processors;
 use testudo_vici::schema::Policy;
 use testudo_vici::shut::{Release, Released, ShutPage};
 use testudo_vici::view::ChildUsage;
@@ -203,6 +205,14 @@ impl Control for Gateway {
 
     fn change_nodes(&mut self, _: &ChangeNodes) -> Result<u64, CommandError> {
         Err(CommandError::new("it stands alone"))
+    }
+
+    fn processors(&self) -> Result<Processors, CommandError> {
+        Ok(Processors::default())
+    }
+
+    fn learn_path_mtu(&mut self, _: IpAddr, _: u16) -> Result<(), CommandError> {
+        Ok(())
     }
 
     fn alarms(&self, _: u64) -> AlarmPage {

@@ -37,6 +37,29 @@ pub(crate) struct Hosts {
 impl Hosts {
     /// The virtual machine runs at the first, and the second waits for it.
     pub(crate) fn start(name: &str) -> Self {
+        Self::start_with(name, connection)
+    }
+
+    /// The same, and the hosts ping each other and use SSH in clear, as the manual has it.
+    pub(crate) fn start_with_clear(name: &str) -> Self {
+        Self::start_with(name, |side| {
+            let pass = |name: &str, source: &str, destination: &str| {
+                let (local, remote) = match side {
+                    Side::One => (source, destination),
+                    Side::Two => (destination, source),
+                };
+                let [ours, theirs] = [side, side.other()].map(|side| side.outer(Family::V4));
+                let selectors =
+                    [format!("local_ts = {ours}[{local}]"), format!("remote_ts = {theirs}[{remote}]")];
+                let lines = ["mode = pass", "start_action = trap"].map(str::to_owned);
+                (name.to_owned(), lines.into_iter().chain(selectors).collect())
+            };
+            let children = vec![pass("echo", "icmp", "icmp"), pass("ssh", "tcp", "tcp/22")];
+            Connection { children, ..connection(side) }
+        })
+    }
+
+    fn start_with(name: &str, connection: impl Fn(Side) -> Connection) -> Self {
         let options = Options { towards: [Offloads::None; 2], ..Options::default() };
         let lab = Lab::large(name, 2).unwrap();
         let t = Topology::build(&lab, &options).unwrap();

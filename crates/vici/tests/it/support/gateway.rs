@@ -22,6 +22,7 @@ use testudo_vici::control::{
     SetPolicy, Stats, Terminate, Version,
 };
 use testudo_vici::counters::{Counters, PortCounters, PortStatus, WorkerCounters};
+use testudo_vici::processors::Processors;
 use testudo_vici::schema::Policy;
 use testudo_vici::shut::{Release, Released, ShutPage};
 use testudo_vici::view::{ChildUsage, Usage};
@@ -46,6 +47,7 @@ pub(crate) struct Gateway {
     pub(crate) rekeyings: Vec<Rekey>,
     pub(crate) drains: Vec<Drain>,
     pub(crate) changes: Vec<ChangeNodes>,
+    pub(crate) path_mtus: Vec<(IpAddr, u16)>,
     /// The shut prefixes, the requests about them, and the released ones.
     pub(crate) shut: ShutPage,
     pub(crate) pages: RefCell<Vec<Option<AddrRange>>>,
@@ -342,6 +344,18 @@ impl Control for Gateway {
         }
         self.changes.push(request.clone());
         Ok(12)
+    }
+
+    fn processors(&self) -> Result<Processors, CommandError> {
+        Ok(Processors { count: 2, busy: Duration::from_millis(70) })
+    }
+
+    fn learn_path_mtu(&mut self, remote: IpAddr, mtu: u16) -> Result<(), CommandError> {
+        if remote == IpAddr::from([192, 0, 2, 9]) {
+            return Err(CommandError::new("no Child SA goes to 192.0.2.9"));
+        }
+        self.path_mtus.push((remote, mtu));
+        Ok(())
     }
 
     fn alarms(&self, above: u64) -> AlarmPage {

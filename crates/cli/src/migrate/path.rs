@@ -1,0 +1,158 @@
+//! How large packets to the destination may be.
+//!
+//! Some paths drop what is too large and say nothing: a migration would begin, and then stand still.
+//! So echo requests that nobody may fragment are tried, from the largest packets that the source
+//! sends. Both testudods are told of a path that takes less, as a router should have told them. They
+//! lower the MSS of the migration's connections accordingly, and forget the path's MTU after
+//! minutes, as they do with one that a router has told.
+
+use super::vm::Side;
+use echo::Echo;
+use rustix::net::sockopt::{ip_mtu, ipv6_mtu};
+use serde::Serialize;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
+use std::time::{Duration, Instant};
+use testudo_vici::Error;
+use testudo_vici::client::Client;
+use testudo_vici::message::Message;
+
+mod echo;
+
+const COMMAND: &str = "testudo-path-mtu";
+/// The discard service's: no socket is connected to port 0.
+const ANY_PORT: u16 = 9;
+/// Every link of IPv6 takes this, and practically every path of IPv4.
+const LEAST: u16 = 1280;
+/// How often a size is tried: a single packet may get lost.
+const TRIES: u32 = 3;
+/// How long the first answer may take.
+const FIRST_LIMIT: Duration = Duration::from_secs(1);
+/// How long others may take, in terms of the first one.
+const PATIENCE: u32 = 4;
+/// And at least: a host may be busy.
+const LEAST_LIMIT: Duration = Duration::from_millis(50);
+/// How long a testudod may take.
+const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+
+/// What was found.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Path {
+    /// What the source's kernel sends at most; null if it has no route.
+    pub(super) expected_mtu: Option<u16>,
+    /// The largest packet that the path takes, up to that; null if no echo came back.
+    pub(super) mtu: Option<u16>,
+    /// The testudods that have been told of it.
+    pub(super) told: Vec<Side>,
+    /// Why something is not known.
+    pub(super) unknown: Option<String>,
+}
+
+/// Why the MTU is not known.
+#[derive(Debug, thiserror::Error)]
+enum PathError {
+    #[error("no route to {to}: {error}")]
+    NoRoute { to: IpAddr, error: io::Error },
+    #[error("cannot send echo requests: {0}")]
+    Echo(#[from] io::Error),
+    #[error("no answer to echo requests of {LEAST} octets")]
+    Silent,
+}
+
+impl Path {
+    /// Searches, from this host.
+    pub(super) fn search(to: IpAddr) -> Self {
+        let expected = expected_mtu(to).map_err(|error| PathError::NoRoute { to, error });
+        let expected_mtu = expected.as_ref().ok().copied();
+        let found = expected.and_then(|most| {
+            let echo = Echo::open(to)?;
+            let mut limit = FIRST_LIMIT;
+            let passes = |size| {
+                let begun = Instant::now();
+                let once_more = |passed, _| Ok::<bool, io::Error>(passed || echo.passes(size, limit)?);
+                let passes = (0..TRIES).try_fold(false, once_more)?;
+                if passes && limit == FIRST_LIMIT {
+                    limit = (begun.elapsed() * PATIENCE).clamp(LEAST_LIMIT, FIRST_LIMIT);
+                }
+                Ok::<bool, io::Error>(passes)
+            };
+            largest(most, passes)?.ok_or(PathError::Silent)
+        });
+        let unknown = found.as_ref().err().map(ToString::to_string);
+        Self { expected_mtu, mtu: found.ok(), told: Vec::new(), unknown }
+    }
+
+    /// True if it takes less than the kernel would send.
+    pub(super) fn is_narrow(&self) -> bool {
+        self.mtu.zip(self.expected_mtu).is_some_and(|(path, expected)| path < expected)
+    }
+
+    /// Tells a testudod, whose peer has this address.
+    pub(super) fn tell(&mut self, side: Side, socket: &std::path::Path, remote: IpAddr) -> Result<(), Error> {
+        let Some(mtu) = self.mtu else { return Ok(()) };
+        let mut client = Client::connect(socket)?;
+        client.set_timeout(Some(ANSWER_LIMIT))?;
+        let mut arguments = Message::new().with("remote", remote.to_string());
+        arguments.add_text("mtu", mtu);
+        client.command(COMMAND, arguments)?;
+        self.told.push(side);
+        Ok(())
+    }
+
+    /// For people.
+    pub(super) fn line(&self) -> String {
+        match (self.expected_mtu, self.mtu, &self.unknown) {
+            (Some(expected), Some(mtu), None) if mtu < expected => {
+                let told = match self.told.len() {
+                    2 => "both testudods know that now",
+                    1 => "one of the testudods knows that now",
+                    _ => "the testudods could not be told",
+                };
+                format!("The path takes packets of {mtu} octets and not of {expected}: {told}")
+            }
+            (_, Some(mtu), None) => {
+                format!("The path takes packets of {mtu} octets, the largest that are sent")
+            }
+            (_, _, unknown) => format!(
+                "The MTU of the path is not known: {}",
+                unknown.as_deref().unwrap_or("it was not searched")
+            ),
+        }
+    }
+}
+
+/// The largest size that passes, up to a maximum; `None` if not even the least one does.
+fn largest<E>(most: u16, mut passes: impl FnMut(u16) -> Result<bool, E>) -> Result<Option<u16>, E> {
+    let least = LEAST.min(most);
+    if !passes(least)? {
+        return Ok(None);
+    }
+    if most == least || passes(most)? {
+        return Ok(Some(most));
+    }
+    let (mut good, mut bad) = (least, most);
+    while bad - good > 1 {
+        let middle = good + (bad - good) / 2;
+        if passes(middle)? {
+            good = middle;
+        } else {
+            bad = middle;
+        }
+    }
+    Ok(Some(good))
+}
+
+/// The largest packet that this host's kernel sends there: the MTU of the interface, or of a path
+/// that a router has told it.
+fn expected_mtu(to: IpAddr) -> io::Result<u16> {
+    let any: IpAddr = if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let socket = UdpSocket::bind((any, 0))?;
+    // Nothing is sent.
+    socket.connect((to, ANY_PORT))?;
+    let mtu = if to.is_ipv4() { ip_mtu(&socket)? } else { ipv6_mtu(&socket)? };
+    // The loopback interface has 65536.
+    Ok(u16::try_from(mtu).unwrap_or(u16::MAX))
+}
+
+#[cfg(test)]
+mod tests;
