@@ -7,6 +7,9 @@ use testudo_base::shard::ShardSet;
 use testudo_base::spi::Spi;
 use testudo_ike::config::Connection;
 
+/// Packets a second: as many as 100 Gb/s carry of the smallest frames.
+const ASSUMED: u64 = 148_809_523;
+
 /// Every owner tells that this is how far its peers' SAs have moved.
 fn tell_now(world: &mut World, edge: u64) {
     let mut told: BTreeMap<usize, Vec<(Spi, u64)>> = BTreeMap::new();
@@ -81,6 +84,21 @@ fn an_sa_faster_than_the_ports_of_the_taker_reaches_as_far_as_its_rate_explains(
     assert_eq!(world.spi_of(0), spi, "nobody doubts it");
 }
 
+/// A peer has skipped numbers, as it was asked to: that is no speed, and the next floor does not lie
+/// four times as far ahead.
+#[test]
+fn numbers_that_were_skipped_are_no_packets() {
+    const SKIPPED: u64 = 300_000_000;
+    let mut world = World::established(3, 6, 807);
+    let spi = world.spi_of(0);
+    tell(&mut world, 1, 100);
+    tell(&mut world, 1, 100 + SKIPPED);
+    world.seen.insert(spi, u32::MAX / 2);
+    let taker = lose_owner(&mut world);
+    let reach = world.nodes[taker].floors[&spi] - SKIPPED;
+    assert!(reach < 4 * ASSUMED, "{reach}");
+}
+
 /// A number that was forged reaches as far as the ports can carry, and no further.
 #[test]
 fn the_ports_of_a_node_bound_what_can_have_come() {
@@ -111,7 +129,6 @@ fn the_ports_of_the_owner_bound_what_it_can_have_taken_in() {
 /// fastest ports that a host can handle are assumed.
 #[test]
 fn unreported_ports_are_assumed_to_be_the_fastest() {
-    const ASSUMED: u64 = 148_809_523;
     for version in [Some(18), None] {
         let mut world = World::established_with(3, 6, 810, Syncs { version, ..Syncs::default() });
         let reach = floor_behind_a_forgery(&mut world) - 100;

@@ -8,6 +8,7 @@
 //! once, which gives a new window.
 
 use super::Numbers;
+use super::line_rates::ASSUMED_PACKETS_PER_SECOND;
 use crate::member::Member;
 use crate::member::core::Core;
 use crate::member::replication::replicas::{ChildReplica, Replicas};
@@ -31,6 +32,9 @@ const MAX_SPEEDUP: u64 = 4;
 const MIN_RATE_SPAN: Duration = Duration::from_millis(500);
 /// Without ESN, no more numbers than this are skipped; the SA is rekeyed instead.
 const MAX_SKIPPED_WITHOUT_ESN: u64 = 1 << 30;
+/// With ESN: all Child SAs of an IKE SA skip the same number, and the high bits of what comes are
+/// inferred from the highest number before (RFC 4303 §A2.2).
+const MAX_SKIPPED: u64 = 1 << 31;
 /// Pause between two attempts of a rekeying that cannot begin yet.
 pub(super) const REKEY_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -236,18 +240,26 @@ impl Numbers {
     /// the packets of a spread Child SA to all nodes at once.
     pub(in crate::member) fn reach(&self, core: &Core, now: Time, shard: Shard, child: &ChildReplica) -> u64 {
         let passed = now.since(self.marks.known_at(shard, child)).saturating_add(core.config.detection);
-        let carried = self.marks.rate(shard, child).saturating_mul(MAX_SPEEDUP);
+        let carried = self.fastest_of(shard, child);
         let is_dealt_out = child.spread.is_some() && core.is_routed();
         let ports = if is_dealt_out { self.line_rates.sum() } else { self.line_rates.fastest() };
         let reach = u128::from(ports.max(carried)) * passed.as_millis() / 1000;
         u64::try_from(reach).unwrap_or(u64::MAX)
     }
 
+    /// How fast the peer may be, by the SA's own rate. Numbers that it has skipped count as packets,
+    /// so the rate may be more than any host can handle: with it the next floor would lie further
+    /// ahead than the last, and so would what the peer skips then.
+    fn fastest_of(&self, shard: Shard, child: &ChildReplica) -> u64 {
+        let most = self.line_rates.fastest().max(ASSUMED_PACKETS_PER_SECOND);
+        self.marks.rate(shard, child).saturating_mul(MAX_SPEEDUP).min(most)
+    }
+
     /// How far the peer may have gone on since the last report, by the SA's own rate.
     fn expected(&self, core: &Core, now: Time, shard: Shard, child: &ChildReplica) -> u64 {
         let passed = now.since(self.marks.known_at(shard, child)).saturating_add(core.config.detection);
         let millis = u64::try_from(passed.as_millis()).unwrap_or(u64::MAX);
-        self.marks.rate(shard, child).saturating_mul(MAX_SPEEDUP).saturating_mul(millis) / 1000
+        self.fastest_of(shard, child).saturating_mul(millis) / 1000
     }
 
     /// This node's state is void. The windows in its data plane stay.
@@ -325,7 +337,7 @@ impl Numbers {
         let child = replicas.child(spi).filter(|child| child.spread.is_none())?;
         // The peer has sent at least up to the high-water mark.
         let by = floor.saturating_sub(child.mark).saturating_add(1);
-        let few = child.params.esn || by < MAX_SKIPPED_WITHOUT_ESN;
+        let few = by < if child.params.esn { MAX_SKIPPED } else { MAX_SKIPPED_WITHOUT_ESN };
         core.endpoint.replication().replay_sync_of(child.id).filter(|_| few).map(|ike| (ike, by))
     }
 
