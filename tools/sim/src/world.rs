@@ -175,7 +175,8 @@ impl World {
         let end = healed + self.scenario.settle;
         self.run_until(if self.scenario.goes_on { end } else { healed + self.scenario.watch });
         let mut amiss = self.watch();
-        while amiss.is_some() && self.schedule.now < end {
+        // The last watch begins at the end, as it does in a world that goes on.
+        while amiss.is_some() && self.schedule.now <= end {
             amiss = self.watch();
         }
         // The node with the newest state stands still for good: the others begin without it, once
