@@ -7,6 +7,7 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, setsocko
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
+use testudo_wire::checksum::Sum;
 
 /// Type, code, checksum, identifier, sequence number.
 const HEADER: usize = 8;
@@ -54,8 +55,8 @@ impl Socket {
         packet.extend(data);
         if self.to.is_ipv4() {
             // For ICMPv6 the kernel computes it.
-            let sum = checksum(&packet);
-            packet[2..4].copy_from_slice(&sum);
+            let sum = Sum::new().bytes(&packet).finish();
+            packet[2..4].copy_from_slice(&sum.to_be_bytes());
         }
         self.socket.send_to(&packet, self.to).map(drop)
     }
@@ -87,14 +88,4 @@ impl Socket {
         let ours = header[..2] == [reply, 0] && header[4..6] == self.identifier;
         ours.then(|| u16::from_be_bytes([header[6], header[7]]))
     }
-}
-
-/// RFC 1071.
-fn checksum(octets: &[u8]) -> [u8; 2] {
-    let words = octets.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0)));
-    let sum = words.fold(0, |sum, word| {
-        let sum = sum + word;
-        (sum & 0xffff) + (sum >> 16)
-    });
-    (!(sum as u16)).to_be_bytes()
 }

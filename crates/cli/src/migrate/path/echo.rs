@@ -8,6 +8,7 @@ use std::cell::Cell;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
+use testudo_wire::checksum::Sum;
 
 /// Type, code, checksum, identifier, sequence number.
 const HEADER: usize = 8;
@@ -85,14 +86,12 @@ impl Echo {
         message.extend(self.identifier);
         message.extend(number.to_be_bytes());
         message.resize(usize::from(size).saturating_sub(header).max(HEADER), 0);
+        // For ICMPv6 the kernel computes it.
+        let checksum = Sum::new().bytes(&message).finish();
         if self.to.is_ipv4()
             && let Some(sum) = message.get_mut(2..4)
         {
-            // For ICMPv6 the kernel computes it. Everything behind the header is 0.
-            let words = [u32::from(kind) << 8, u32::from(u16::from_be_bytes(self.identifier)), number.into()];
-            let folded = words.iter().sum::<u32>();
-            let folded = (folded & 0xffff) + (folded >> 16);
-            sum.copy_from_slice(&(!(folded as u16)).to_be_bytes());
+            sum.copy_from_slice(&checksum.to_be_bytes());
         }
         message
     }
