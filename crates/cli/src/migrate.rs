@@ -97,6 +97,13 @@ pub(crate) struct MigrateArgs {
     json: bool,
 }
 
+impl MigrateArgs {
+    /// The VICI sockets of both testudods.
+    fn daemons(&self) -> [(Side, &std::path::Path); 2] {
+        [(Side::Source, &self.source_vici), (Side::Destination, &self.destination_vici)]
+    }
+}
+
 /// Why there is no report.
 #[derive(Debug, thiserror::Error)]
 enum MigrateError {
@@ -185,12 +192,12 @@ fn migrate(args: &MigrateArgs, to: SocketAddr) -> Result<(Report, bool), Migrate
 /// Searches the MTU of the path, and tells both testudods if it is less than what is sent.
 fn fit(args: &MigrateArgs, sa: &ChildSa, to: IpAddr) -> Path {
     let mut path = Path::search(to);
-    let ends = [
-        (Side::Source, &args.source_vici, sa.remote.address),
-        (Side::Destination, &args.destination_vici, sa.local.address),
-    ];
     let is_narrow = path.is_narrow();
-    for (side, socket, remote) in ends.into_iter().filter(|_| is_narrow) {
+    for (side, socket) in args.daemons().into_iter().filter(|_| is_narrow) {
+        let remote = match side {
+            Side::Source => sa.remote.address,
+            Side::Destination => sa.local.address,
+        };
         if let Err(error) = path.tell(side, socket, remote) {
             eprintln!("testudo migrate: testudod of the {side}: {error}");
         }
@@ -227,8 +234,7 @@ fn conclude(
     interrupted: &AtomicBool,
     report: &mut Report,
 ) {
-    let sockets = [(Side::Source, &*args.source_vici), (Side::Destination, &*args.destination_vici)];
-    let mut loads = Loads::begin(sockets);
+    let mut loads = Loads::begin(args.daemons());
     let mut transfer = Transfer {
         source: &mut source,
         destination: &mut destination,

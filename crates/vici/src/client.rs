@@ -23,6 +23,13 @@ impl Client {
         Ok(Self::over(UnixStream::connect(socket)?))
     }
 
+    /// The same, and waits no longer than that for the server.
+    pub fn connect_within(socket: &Path, timeout: Duration) -> Result<Self, Error> {
+        let mut client = Self::connect(socket)?;
+        client.set_timeout(Some(timeout))?;
+        Ok(client)
+    }
+
     /// Uses a stream that is already connected.
     pub fn over(stream: UnixStream) -> Self {
         Self { stream, input: Deframer::default(), events: VecDeque::new() }

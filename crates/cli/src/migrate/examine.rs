@@ -81,8 +81,7 @@ fn authenticated(args: &MigrateArgs, to: SocketAddr) -> Result<Meter, Refusal> {
 
 fn sas(side: Side, socket: &Path) -> Result<(Vec<ChildSa>, Client), Refusal> {
     let ask = || {
-        let mut client = Client::connect(socket)?;
-        client.set_timeout(Some(DAEMON_LIMIT))?;
+        let mut client = Client::connect_within(socket, DAEMON_LIMIT)?;
         Ok((channel::list(&mut client)?, client))
     };
     ask().map_err(|error: testudo_vici::Error| {
@@ -145,7 +144,7 @@ fn watched(args: &MigrateArgs) -> Result<(String, Option<Watch>), Refusal> {
         return Ok(("not asked for (--cancel-on never)".to_owned(), None));
     }
     let mut watch = Watch::new(args.cancel_on);
-    for (side, socket) in [(Side::Source, &args.source_vici), (Side::Destination, &args.destination_vici)] {
+    for (side, socket) in args.daemons() {
         watch.add(side, socket).map_err(|end| {
             Refusal::new(end.to_string(), "turn the watch on there, or accept that with --cancel-on never")
         })?;

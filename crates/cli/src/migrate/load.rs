@@ -49,8 +49,7 @@ impl Loads {
     /// Begins with those hosts whose testudods answer. One of an earlier version does not.
     pub(super) fn begin<'a>(sockets: impl IntoIterator<Item = (Side, &'a Path)>) -> Self {
         let begin = |(side, socket): (Side, &Path)| {
-            let mut client = Client::connect(socket).ok()?;
-            client.set_timeout(Some(ANSWER_LIMIT)).ok()?;
+            let mut client = Client::connect_within(socket, ANSWER_LIMIT).ok()?;
             let latest = ask(&mut client).ok()?;
             Some(Post { side, client: Some(client), latest, parts: Vec::new() })
         };

@@ -6,12 +6,13 @@
 //! lower the MSS of the migration's connections accordingly, and forget the path's MTU after
 //! minutes, as they do with one that a router has told.
 
+use super::probe;
 use super::vm::Side;
 use echo::Echo;
 use rustix::net::sockopt::{ip_mtu, ipv6_mtu};
 use serde::Serialize;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 use testudo_vici::Error;
 use testudo_vici::client::Client;
@@ -90,8 +91,7 @@ impl Path {
     /// Tells a testudod, whose peer has this address.
     pub(super) fn tell(&mut self, side: Side, socket: &std::path::Path, remote: IpAddr) -> Result<(), Error> {
         let Some(mtu) = self.mtu else { return Ok(()) };
-        let mut client = Client::connect(socket)?;
-        client.set_timeout(Some(ANSWER_LIMIT))?;
+        let mut client = Client::connect_within(socket, ANSWER_LIMIT)?;
         let mut arguments = Message::new().with("remote", remote.to_string());
         arguments.add_text("mtu", mtu);
         client.command(COMMAND, arguments)?;
@@ -101,23 +101,19 @@ impl Path {
 
     /// For people.
     pub(super) fn line(&self) -> String {
-        match (self.expected_mtu, self.mtu, &self.unknown) {
-            (Some(expected), Some(mtu), None) if mtu < expected => {
-                let told = match self.told.len() {
-                    2 => "both testudods know that now",
-                    1 => "one of the testudods knows that now",
-                    _ => "the testudods could not be told",
-                };
-                format!("The path takes packets of {mtu} octets and not of {expected}: {told}")
-            }
-            (_, Some(mtu), None) => {
-                format!("The path takes packets of {mtu} octets, the largest that are sent")
-            }
-            (_, _, unknown) => format!(
-                "The MTU of the path is not known: {}",
-                unknown.as_deref().unwrap_or("it was not searched")
-            ),
-        }
+        let Some(mtu) = self.mtu else {
+            let why = self.unknown.as_deref().unwrap_or_default();
+            return format!("The MTU of the path is not known: {why}");
+        };
+        let Some(expected) = self.expected_mtu.filter(|_| self.is_narrow()) else {
+            return format!("The path takes packets of {mtu} octets, the largest that are sent");
+        };
+        let told = match self.told.len() {
+            2 => "both testudods know that now",
+            1 => "one of the testudods knows that now",
+            _ => "the testudods could not be told",
+        };
+        format!("The path takes packets of {mtu} octets and not of {expected}: {told}")
     }
 }
 
@@ -145,10 +141,7 @@ fn largest<E>(most: u16, mut passes: impl FnMut(u16) -> Result<bool, E>) -> Resu
 /// The largest packet that this host's kernel sends there: the MTU of the interface, or of a path
 /// that a router has told it.
 fn expected_mtu(to: IpAddr) -> io::Result<u16> {
-    let any: IpAddr = if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-    let socket = UdpSocket::bind((any, 0))?;
-    // Nothing is sent.
-    socket.connect((to, ANY_PORT))?;
+    let socket = probe::towards(SocketAddr::new(to, ANY_PORT))?;
     let mtu = if to.is_ipv4() { ip_mtu(&socket)? } else { ipv6_mtu(&socket)? };
     // The loopback interface has 65536.
     Ok(u16::try_from(mtu).unwrap_or(u16::MAX))

@@ -8,7 +8,7 @@
 use super::channel::Packets;
 use super::meter::{Meter, MeterError};
 use std::io::{self, ErrorKind};
-use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -30,13 +30,17 @@ pub(super) enum ProbeError {
     Uncounted(#[from] MeterError),
 }
 
-/// The address from which this host sends there. Nothing is sent.
-pub(super) fn local_address(to: SocketAddr) -> io::Result<IpAddr> {
-    let any: SocketAddr =
-        if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" }.parse().map_err(io::Error::other)?;
-    let socket = UdpSocket::bind(any)?;
+/// A socket that tells how this host sends there. Nothing is sent.
+pub(super) fn towards(to: SocketAddr) -> io::Result<UdpSocket> {
+    let any: IpAddr = if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let socket = UdpSocket::bind((any, 0))?;
     socket.connect(to)?;
-    Ok(socket.local_addr()?.ip())
+    Ok(socket)
+}
+
+/// The address from which this host sends there.
+pub(super) fn local_address(to: SocketAddr) -> io::Result<IpAddr> {
+    Ok(towards(to)?.local_addr()?.ip())
 }
 
 /// Tries a connection and counts its packets on the SA: the growth of both counters.

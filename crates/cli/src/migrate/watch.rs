@@ -71,8 +71,7 @@ impl Watch {
     /// Watches a host's daemon too. Alarms of before do not count.
     pub(super) fn add(&mut self, side: Side, socket: &Path) -> Result<(), WatchEnd> {
         let silent = |error| WatchEnd::Silent { side, error };
-        let mut client = Client::connect(socket).map_err(silent)?;
-        client.set_timeout(Some(ANSWER_LIMIT)).map_err(silent)?;
+        let mut client = Client::connect_within(socket, ANSWER_LIMIT).map_err(silent)?;
         let page = ask(&mut client, u64::MAX).map_err(|error| match error {
             Error::UnknownCommand(_) => WatchEnd::Off(side),
             error => silent(error),

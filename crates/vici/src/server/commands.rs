@@ -8,6 +8,7 @@ use crate::codec::{MAX_PACKET, encoded_len};
 use crate::control::{ChangeNodes, Control, Drain, Initiate, JobId, Rekey, Selection, SetPolicy, Terminate};
 use crate::error::CommandError;
 use crate::message::Message;
+use crate::processors::Processors;
 use crate::render;
 use crate::schema::{self, Fields, Refusal, value};
 use crate::session::Request;
@@ -32,10 +33,7 @@ pub(super) fn process(request: &Request, job: JobId, control: &mut dyn Control) 
         "testudo-drain" => drain(request, control),
         "testudo-nodes" => change_nodes(request, control),
         "testudo-counters" => query(request, || control.counters().to_message()),
-        "testudo-processors" => query(request, || match control.processors() {
-            Ok(processors) => processors.to_message(),
-            Err(why) => failed(why.to_string()),
-        }),
+        "testudo-processors" => query(request, || told(control.processors().map(Processors::to_message))),
         "testudo-path-mtu" => path_mtu(request, control),
         "testudo-alarms" => alarms(request, control),
         "testudo-shut" => shut(request, control),
@@ -107,10 +105,12 @@ pub(super) fn fitting(answer: Message) -> Message {
 }
 
 pub(super) fn done(result: Result<(), CommandError>) -> Message {
-    match result {
-        Ok(()) => Message::new().with("success", "yes"),
-        Err(why) => failed(why.to_string()),
-    }
+    told(result.map(|()| Message::new().with("success", "yes")))
+}
+
+/// An answer with content, or a failure.
+fn told(result: Result<Message, CommandError>) -> Message {
+    result.unwrap_or_else(|why| failed(why.to_string()))
 }
 
 /// The answer to `initiate`; `what` is a text such as "CHILD_SA 'net'".
@@ -295,10 +295,8 @@ fn change_nodes(request: &Request, control: &mut dyn Control) -> Result<Answer, 
     let addresses = fields.list("addresses", value::ip_address)?;
     fields.finish()?;
     let node = u32::try_from(node).unwrap_or(u32::MAX);
-    Ok(Answer::Now(match control.change_nodes(&ChangeNodes { node, addresses }) {
-        Ok(roster) => Message::new().with("success", "yes").with("roster", roster.to_string()),
-        Err(why) => failed(why.to_string()),
-    }))
+    let roster = control.change_nodes(&ChangeNodes { node, addresses });
+    Ok(Answer::Now(told(roster.map(|roster| done(Ok(())).with("roster", roster.to_string())))))
 }
 
 fn path_mtu(request: &Request, control: &mut dyn Control) -> Result<Answer, Refusal> {
@@ -333,10 +331,7 @@ fn release(request: &Request, control: &mut dyn Control) -> Result<Answer, Refus
     let by = fields.parsed("by", value::user)?.map(str::to_owned);
     fields.finish()?;
     let released = control.release(&Release { prefix, check, by });
-    Ok(Answer::Now(match released {
-        Ok(released) => released.to_message(),
-        Err(why) => failed(why.to_string()),
-    }))
+    Ok(Answer::Now(told(released.map(|released| released.to_message()))))
 }
 
 fn rekey(request: &Request, control: &mut dyn Control) -> Result<Answer, Refusal> {
