@@ -208,11 +208,17 @@ fn limited() -> Scenario {
     Scenario::new("limits", Kind::Strongswan)
 }
 
-/// One side renews at its limits, `least` times or more; the other only answers.
-fn by_limits(scenario: Scenario, renewing: Side, ike: &[&str], child: &[&str], least: u64) {
+/// A pair of which one side renews at its limits, and the other only answers.
+fn limited_pair(scenario: Scenario, renewing: Side, ike: &[&str], child: &[&str]) -> (Pair, Watch) {
     let pair = scenario.start_with(|side, connection| limits(side, renewing, ike, child)(connection));
     let watch = Watch::start(&pair.t);
     pair.up(Side::One);
+    (pair, watch)
+}
+
+/// One side renews at its limits, `least` times or more.
+fn by_limits(scenario: Scenario, renewing: Side, ike: &[&str], child: &[&str], least: u64) {
+    let (pair, watch) = limited_pair(scenario, renewing, ike, child);
     under_traffic(&pair, || await_generation(&pair, least + 1));
     watch.saw_nothing();
 }
@@ -247,10 +253,7 @@ fn by_octets() {
 fn by_octets_of_a_moment() {
     // 400 packets a second of 84 octets: 0.6 s to the renewal, and 0.3 s from there to the end.
     let limits = ["rekey_bytes = 20000", "life_bytes = 30000"];
-    let pair =
-        limited().start_with(|side, connection| self::limits(side, Side::One, &[], &limits)(connection));
-    let watch = Watch::start(&pair.t);
-    pair.up(Side::One);
+    let (pair, watch) = limited_pair(limited(), Side::One, &[], &limits);
     let lost = lost_under_traffic(&pair, || await_generation(&pair, 11));
     let log = pair.one.log().unwrap();
     let (ended, renewed) =

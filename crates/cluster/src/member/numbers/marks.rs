@@ -239,12 +239,17 @@ impl Numbers {
     /// as the ports of the fastest node can receive, or the SA's own rate allows. Routers may give
     /// the packets of a spread Child SA to all nodes at once.
     pub(in crate::member) fn reach(&self, core: &Core, now: Time, shard: Shard, child: &ChildReplica) -> u64 {
-        let passed = now.since(self.marks.known_at(shard, child)).saturating_add(core.config.detection);
+        let passed = self.untold(core, now, shard, child);
         let carried = self.fastest_of(shard, child);
         let is_dealt_out = child.spread.is_some() && core.is_routed();
         let ports = if is_dealt_out { self.line_rates.sum() } else { self.line_rates.fastest() };
         let reach = u128::from(ports.max(carried)) * passed.as_millis() / 1000;
         u64::try_from(reach).unwrap_or(u64::MAX)
+    }
+
+    /// For how long the owner may have gone on since the last report.
+    fn untold(&self, core: &Core, now: Time, shard: Shard, child: &ChildReplica) -> Duration {
+        now.since(self.marks.known_at(shard, child)).saturating_add(core.config.detection)
     }
 
     /// How fast the peer may be, by the SA's own rate. Numbers that it has skipped count as packets,
@@ -257,7 +262,7 @@ impl Numbers {
 
     /// How far the peer may have gone on since the last report, by the SA's own rate.
     fn expected(&self, core: &Core, now: Time, shard: Shard, child: &ChildReplica) -> u64 {
-        let passed = now.since(self.marks.known_at(shard, child)).saturating_add(core.config.detection);
+        let passed = self.untold(core, now, shard, child);
         let millis = u64::try_from(passed.as_millis()).unwrap_or(u64::MAX);
         self.fastest_of(shard, child).saturating_mul(millis) / 1000
     }
