@@ -97,6 +97,41 @@ fn a_peer_gets_new_keys_when_lanes_are_taken_over_behind_routers() {
     }
 }
 
+/// The owner of a home goes just after the peer has renewed the SA, so that nobody can rekey it
+/// until the peer says something. The node comes back as the owner and has to know of the floors
+/// that were set while it was away.
+#[test]
+fn a_node_that_was_away_learns_of_the_floors_that_are_in_doubt() {
+    let mut world = World::established_with(4, 1, 1, BEHIND_ROUTERS);
+    let (spi, owner) = (world.spi_of(0), world.owner_of(0).unwrap());
+    world.entry = owner;
+    let (now, child) = (world.now, *world.peers[0].installed.keys().next().unwrap());
+    assert!(world.peers[0].endpoint.rekey_child(now, child));
+    let end = now.plus(Duration::from_secs(1));
+    while world.peers[0].installed.len() < 2 {
+        assert!(world.step(end));
+    }
+    world.crash(owner, false);
+    world.entry = usize::MAX;
+    world.view(&(0..4).filter(|node| *node != owner).collect::<Vec<_>>());
+    world.run(Duration::from_secs(2));
+    world.restart(owner);
+    world.view(&[0, 1, 2, 3]);
+    let end = world.now.plus(Duration::from_secs(10));
+    while world.owner_of(0) != Some(owner) || world.speakers(0).len() > 1 {
+        assert!(world.step(end), "{:?}", world.logs());
+    }
+    let of_peer: Vec<_> = world.peers[0].installed.values().map(|child| child.spi_out).collect();
+    assert!(of_peer.len() == 2 && of_peer.contains(&spi), "the peer could not end the old one: {of_peer:?}");
+    let said = world.nodes[owner].logs.len();
+    world.entry = owner;
+    world.run(Duration::from_secs(60));
+    let rekeys = |line: &String| line.contains("above all that the peer has sent: rekeying");
+    assert!(world.nodes[owner].logs[said..].iter().any(rekeys), "{:?}", world.logs());
+    assert!(!of_peer.contains(&world.spi_of(0)), "the peer has new keys once more");
+    world.assert_tunnel(0);
+}
+
 /// A node that has joined gets numbers from a row on that all nodes reach together. With a lane it
 /// would send at once, and the peer would drop what the others send below.
 #[test]

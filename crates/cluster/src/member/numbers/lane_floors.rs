@@ -8,6 +8,9 @@
 //!
 //! It does so once a lane is its own. A suspicion may be wrong, and the node carries the lane only
 //! for a moment; its floor stays, and is told when the lane comes to it later.
+//!
+//! A node that was away when floors were told may become the owner of the SA's home. So the nodes
+//! tell what is still in doubt once more when such a node has been brought up to date.
 
 use super::Numbers;
 use crate::member::core::Core;
@@ -63,10 +66,14 @@ impl Numbers {
             return;
         }
         self.lane_floors_told(replicas, now, &floors);
-        if core.tells_lane_floors() {
-            let ops = floors.chunks(MAX_FLOORS_PER_UPDATE).map(|floors| Op::LaneFloors(floors.to_vec()));
-            core.publish(ops.collect());
-        }
+        publish(core, &floors);
+    }
+
+    /// Tells the floors of lanes that are still in doubt once more, of Child SAs of these home
+    /// shards: nodes have been brought up to date.
+    pub(in crate::member) fn tell_lane_floors_again(&self, core: &mut Core, homes: ShardSet) {
+        let floors: Vec<(Spi, u64)> = self.marks.doubtful_lanes(homes).collect();
+        publish(core, &floors);
     }
 
     /// A node counts numbers up to these floors as seen in some lanes. Whichever node speaks for
@@ -82,5 +89,12 @@ impl Numbers {
                 self.marks.doubt(now, *spi, *floor, true);
             }
         }
+    }
+}
+
+fn publish(core: &mut Core, floors: &[(Spi, u64)]) {
+    if core.tells_lane_floors() {
+        let ops = floors.chunks(MAX_FLOORS_PER_UPDATE).map(|floors| Op::LaneFloors(floors.to_vec()));
+        core.publish(ops.collect());
     }
 }

@@ -77,6 +77,13 @@ impl HighWaterMarks {
         self.doubtful.iter().filter(|(_, doubt)| !doubt.is_of_lanes).map(|(spi, _)| *spi)
     }
 
+    /// Child SAs of these home shards of which a floor of some lanes is in doubt, and the floor.
+    pub(super) fn doubtful_lanes(&self, homes: ShardSet) -> impl Iterator<Item = (Spi, u64)> {
+        let of_lanes = self.doubtful.iter().filter(|(_, doubt)| doubt.is_of_lanes);
+        let floors = of_lanes.map(|(spi, doubt)| (*spi, doubt.floor));
+        floors.filter(move |(spi, _)| homes.contains(spi.shard()))
+    }
+
     /// Numbers up to this floor may lie above all that the peer of a Child SA has sent.
     pub(super) fn doubt(&mut self, now: Time, spi: Spi, floor: u64, is_of_lanes: bool) {
         let floor = floor.max(self.doubtful.get(&spi).map_or(0, |doubt| doubt.floor));

@@ -36,6 +36,9 @@ impl Shards {
         let standbys: ShardSet = owned.intersection(changes.standby);
         self.grant_all(core, replication, standbys, false);
         self.grant_to_all(core, replication, now, &fresh);
+        // What the owner of a home knows, and what a fresh node told while it was alone.
+        let homes = if fresh.contains(&core.node) { ShardSet::ALL } else { owned };
+        replication.numbers.tell_lane_floors_again(core, homes);
         if replication.replicas.spread().next().is_some() {
             // With a lane it would begin to send at once, ahead of the rows of the others.
             self.offers_from = Some(now.plus(NOTICE));
