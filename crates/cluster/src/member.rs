@@ -52,7 +52,7 @@ use testudo_base::shard::ShardSet;
 use testudo_base::siphash::SipKey;
 use testudo_base::spi::{SenderId, Shard, Spi};
 use testudo_ike::endpoint::Endpoint;
-use testudo_ike::output::{Event, LogLevel, Output, Time, UnixTime};
+use testudo_ike::output::{ChildSaId, Event, LogLevel, Output, Time, UnixTime};
 use testudo_ike::suite::Entropy;
 use testudo_planted::{Plant, planted};
 
@@ -367,6 +367,11 @@ impl Member {
     /// not known yet.
     pub fn is_empty_handed(&mut self, now: Time) -> bool {
         self.shards.is_empty_handed(&mut self.core, now)
+    }
+
+    /// An authentic packet has arrived here on a Child SA of any node.
+    pub fn traffic_seen(&mut self, now: Time, child: ChildSaId) {
+        self.replication.traffic_seen(&mut self.core, now, child);
     }
 
     /// Packets of Child SAs are accepted here, and numbers up to these floors count as seen.

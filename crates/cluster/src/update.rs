@@ -31,9 +31,10 @@ use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 /// more in the states of IKE SAs: see [`states`]. 19 brought [`Op::LineRate`]. 20 again has more in
 /// the states of IKE SAs. 21 brought [`Effect::Replace`]. 22 brought Child SAs that are spread over
 /// the nodes, 23 [`Ranking::Balanced`] and other lanes. 24 brought [`Op::EngineNodes`]. 25 brought
-/// [`Op::LaneFloors`], [`Op::Prefer`], and SAs of their own for the ESP and AH that nodes relay.
+/// [`Op::LaneFloors`], [`Op::Prefer`], and SAs of their own for the ESP and AH that nodes relay. 26
+/// brought [`Op::ChildProven`].
 pub(crate) const OLDEST: u8 = 15;
-pub(crate) const NEWEST: u8 = 25;
+pub(crate) const NEWEST: u8 = 26;
 /// The version that brought [`Op::Configure`] and all operations after it, and RFC 6311 in the
 /// states of IKE SAs.
 pub(crate) const CONTROL_PLANE: u8 = 16;
@@ -67,6 +68,9 @@ pub(crate) const LANE_FLOORS: u8 = 25;
 /// The version in which shards move to the nodes that their packets reach: it brought
 /// [`Op::Prefer`] and [`Op::Preferences`].
 pub(crate) const FOLLOWING: u8 = 25;
+
+/// The version that brought [`Op::ChildProven`].
+pub(crate) const PROOFS: u8 = 26;
 
 /// How nodes of this version rank for a shard.
 pub(crate) fn ranking(version: u8) -> Ranking {
@@ -169,6 +173,9 @@ pub(crate) enum Op {
     /// The preferences at the start of the view, for nodes that are brought up to date. It comes
     /// before [`Op::Resync`].
     Preferences { epoch: u64, of: Vec<(Shard, Preference)> },
+    /// The sender has received an authentic packet on a spread Child SA of another node: its peer
+    /// uses it.
+    ChildProven { spi: Spi },
 }
 
 /// Where a shard should be, if that is not its first rank.
@@ -325,6 +332,7 @@ impl Op {
             | Self::LineRate { .. }
             | Self::LaneTops(_)
             | Self::LaneFloors(_)
+            | Self::ChildProven { .. }
             | Self::EngineNodes { .. }
             | Self::Prefer { .. }
             | Self::Preferences { .. } => {
@@ -378,6 +386,7 @@ impl Op {
             Self::EngineNodes { .. } => ROSTERS,
             Self::LaneFloors(_) => LANE_FLOORS,
             Self::Prefer { .. } | Self::Preferences { .. } => FOLLOWING,
+            Self::ChildProven { .. } => PROOFS,
             _ => OLDEST,
         }
     }

@@ -243,7 +243,10 @@ impl Ike {
 /// What the data path, the sockets and the crypto threads report.
 impl Ike {
     pub(crate) fn traffic_seen(&mut self, now: Time, child: ChildSaId) {
-        self.endpoint_mut().traffic_seen(now, child);
+        match self {
+            Self::Alone(endpoint) => endpoint.traffic_seen(now, child),
+            Self::Member(member) => member.traffic_seen(now, child),
+        }
     }
 
     pub(crate) fn child_used(&mut self, now: Time, child: ChildSaId, bytes: u64, packets: u64) {

@@ -194,7 +194,7 @@ impl Node {
             return self.held.push(HeldPacket { packet: packet.to_vec(), way: Way::In });
         }
         if let (Verdict::Forward, Some(key), Some(child)) = (done.verdict, key, child) {
-            self.member.endpoint_mut().traffic_seen(now, child);
+            self.member.traffic_seen(now, child);
             let shard = self.lane_in(&esp);
             if shard == spi.shard() {
                 self.count_carried(shard);

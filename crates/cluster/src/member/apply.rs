@@ -141,6 +141,7 @@ impl Member {
             Op::LaneFloors(floors) => {
                 self.replication.numbers.lane_floors_told(&self.replication.replicas, now, &floors)
             }
+            Op::ChildProven { spi } => self.replication.proven(&mut self.core, now, spi),
             Op::ChildSwitch { from, to } => self.replication.switched(&mut self.core, from, to),
             Op::ChildStart { spi } => {
                 self.replication.started(spi);

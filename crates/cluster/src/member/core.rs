@@ -9,7 +9,7 @@ use super::{MemberConfig, MemberCounters, MemberOutput};
 use crate::alloc::{ClusterAllocator, Shared, hash_key};
 use crate::group::{Durable, Group, Position, ViewStart};
 use crate::node::{NodeId, names};
-use crate::update::{Answer, Answered, CONTROL_PLANE, FOLLOWING, LANE_FLOORS, Preference, SPREADING};
+use crate::update::{Answer, Answered, CONTROL_PLANE, FOLLOWING, LANE_FLOORS, PROOFS, Preference, SPREADING};
 use commits::Commits;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -151,6 +151,11 @@ impl Core {
     /// True if all members of the view know [`crate::update::Op::LaneFloors`].
     pub(super) fn tells_lane_floors(&self) -> bool {
         self.view.version >= LANE_FLOORS
+    }
+
+    /// True if all members of the view know [`crate::update::Op::ChildProven`].
+    pub(super) fn tells_proofs(&self) -> bool {
+        self.view.version >= PROOFS
     }
 
     /// True if shards move to the nodes that their packets reach: see [`FOLLOWING`].

@@ -6,6 +6,7 @@ pub(super) mod changes;
 pub(super) mod contacts;
 pub(super) mod initiations;
 pub(super) mod paths;
+pub(super) mod proofs;
 pub(super) mod remote_events;
 pub(super) mod replicas;
 pub(super) mod resync;

@@ -4,7 +4,6 @@ use crate::world::{Node, Syncs, World, id};
 use std::time::Duration;
 use testudo_base::shard::ShardSet;
 use testudo_base::spi::Shard;
-use testudo_cluster::group::GroupConfig;
 use testudo_cluster::member::ShardPackets;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -13,7 +12,7 @@ const RATE: u64 = 500;
 /// Longer than the wait for the first move, and what comes before and after it.
 const WAIT: u64 = 13;
 /// A version that knows nothing of it.
-const BEFORE: u8 = GroupConfig::NEWEST - 1;
+const BEFORE: u8 = 24;
 
 /// A cluster, and the packets that its nodes have counted.
 struct Routers {

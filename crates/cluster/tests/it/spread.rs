@@ -1,7 +1,7 @@
 //! Which Child SAs are spread over the nodes, and what the log says of it.
 
 use crate::config::of_cluster;
-use crate::world::{Syncs, World};
+use crate::world::{Node, Syncs, World};
 use std::time::Duration;
 use testudo_base::lane::Spread;
 use testudo_ike::config::{Child, Connection, EspProposal};
@@ -130,6 +130,39 @@ fn a_node_that_was_away_learns_of_the_floors_that_are_in_doubt() {
     assert!(world.nodes[owner].logs[said..].iter().any(rekeys), "{:?}", world.logs());
     assert!(!of_peer.contains(&world.spi_of(0)), "the peer has new keys once more");
     world.assert_tunnel(0);
+}
+
+/// The peer renews the SA, and its Delete of the former one is lost. Few of its packets belong to
+/// lanes of the node that speaks for the SA.
+#[test]
+fn a_packet_on_any_node_proves_that_the_peer_uses_a_new_child_sa() {
+    for (version, switches) in [(None, true), (Some(25), false)] {
+        let mut world = World::established_with(3, 1, 1, Syncs { version, ..BEHIND_ROUTERS });
+        let (spi, owner) = (world.spi_of(0), world.owner_of(0).unwrap());
+        let (now, child) = (world.now, *world.peers[0].installed.keys().next().unwrap());
+        assert!(world.peers[0].endpoint.rekey_child(now, child));
+        let end = now.plus(Duration::from_secs(1));
+        while world.peers[0].installed.len() < 2 {
+            assert!(world.step(end));
+        }
+        world.entry = usize::MAX;
+        world.run(Duration::from_millis(200));
+        let new = world.peers[0].installed.values().map(|child| child.spi_out).find(|new| *new != spi);
+        let of = |node: &Node, spi| {
+            let found = node.installed.iter().find(|(_, (params, _))| Some(params.spi_in) == spi);
+            found.map(|(child, _)| *child).expect("every node has it")
+        };
+        let send = |world: &World, spi| {
+            let sends = |node: &Node| node.sending.contains(&of(node, spi));
+            world.nodes.iter().map(sends).collect::<Vec<_>>()
+        };
+        assert_eq!(send(&world, new), [false; 3], "nothing has come yet");
+        let (now, other) = (world.now, (owner + 1) % 3);
+        let child = of(&world.nodes[other], new);
+        world.nodes[other].member.as_mut().unwrap().traffic_seen(now, child);
+        world.run(Duration::from_millis(200));
+        assert_eq!(send(&world, new), [switches; 3], "{:?}", world.logs());
+    }
 }
 
 /// A node that has joined gets numbers from a row on that all nodes reach together. With a lane it

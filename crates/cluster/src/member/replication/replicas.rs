@@ -85,6 +85,8 @@ pub(crate) struct SpreadReplica {
     pub(crate) stripe: Stripe,
     /// The highest numbers that were accepted in lanes which their carriers have given away.
     pub(crate) tops: BTreeMap<Shard, u64>,
+    /// When this node last told the owner that the peer uses it.
+    pub(crate) proof_told: Option<Time>,
 }
 
 /// All IKE SAs and Child SAs.
@@ -108,7 +110,7 @@ pub(crate) struct Replicas {
 
 impl SpreadReplica {
     pub(in crate::member) fn new(stripe: Stripe) -> Self {
-        Self { stripe, tops: BTreeMap::new() }
+        Self { stripe, tops: BTreeMap::new(), proof_told: None }
     }
 }
 
@@ -293,6 +295,11 @@ impl Replicas {
 }
 
 impl ChildReplica {
+    /// It does not send yet in the place of the one that it replaces.
+    pub(in crate::member) fn waits(&self) -> bool {
+        self.replaces.is_some() && !self.switched
+    }
+
     /// The state for an update.
     pub(crate) fn state(&self) -> ChildState {
         ChildState {
