@@ -12,6 +12,7 @@ pub(crate) use cluster::{ClusterMac, NodeSettings, Timers};
 
 use crate::error::Error;
 use crate::log::{LogFormat, LogSettings};
+use crate::queue_assignment::MIN_RING_ENTRIES;
 use crate::reader::{ConfigError, Section, Source};
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
@@ -20,6 +21,7 @@ use std::time::Duration;
 use testudo_alarms::Rules;
 use testudo_base::lane::Spread;
 use testudo_fastpath::frame::{FrameMemory, JUMBO_MTU};
+use testudo_fastpath::port::xdp::RING_ENTRIES;
 use testudo_fastpath::worker::Sharing;
 use testudo_ike::endpoint::EndpointConfig;
 use testudo_wire::ipv6;
@@ -112,6 +114,8 @@ pub(crate) struct WorkerSettings {
     pub(crate) cipher: Cipher,
     /// Frames in each worker's pool.
     pub(crate) frames: u32,
+    /// Entries of each ring of a port: a power of two.
+    pub(crate) ring: u32,
     /// How far workers come before other threads of the machine.
     pub(crate) priority: u8,
     /// How long an idle worker polls its ports before it sleeps.
@@ -327,12 +331,22 @@ fn parse_ports(root: &Section<'_>) -> Result<Vec<PortConfig>, ConfigError> {
     Ok(ports)
 }
 
+fn parse_ring(worker: &Section<'_>) -> Result<Option<u32>, ConfigError> {
+    let least = u64::from(MIN_RING_ENTRIES);
+    let Some(ring) = worker.integer("ring", least, RING_ENTRIES.into())? else { return Ok(None) };
+    if !ring.is_power_of_two() {
+        return Err(worker.unfit("ring", "a power of two"));
+    }
+    Ok(Some(ring as u32))
+}
+
 fn parse_worker(root: &Section<'_>) -> Result<WorkerSettings, ConfigError> {
     let default = WorkerSettings {
         count: None,
         cpus: Vec::new(),
         cipher: Cipher::Auto,
         frames: 16384,
+        ring: RING_ENTRIES,
         priority: 0,
         busy_poll: Duration::ZERO,
         sharing: Sharing::Steal,
@@ -354,6 +368,7 @@ fn parse_worker(root: &Section<'_>) -> Result<WorkerSettings, ConfigError> {
         frames: worker
             .integer("frames", 4096, FrameMemory::MAX_FRAMES as u64)?
             .map_or(default.frames, |n| n as u32),
+        ring: parse_ring(&worker)?.unwrap_or(default.ring),
         priority: worker.integer("priority", 0, 20)?.map_or(default.priority, |n| n as u8),
         busy_poll: worker
             .integer("busy_poll", 0, MAX_BUSY_POLL_MICROS)?

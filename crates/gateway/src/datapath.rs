@@ -78,6 +78,8 @@ pub(crate) struct DataPath {
     ports: Ports,
     /// Workers poll the devices of their ports.
     busy_poll: bool,
+    /// Entries of each ring of a port.
+    ring: u32,
     /// What a node of a cluster has in addition.
     cluster: Option<Clustered>,
     sas: Sas,

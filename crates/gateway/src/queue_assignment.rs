@@ -9,11 +9,11 @@ use crate::config::{Config, PortConfig};
 use crate::error::{Error, Result};
 use testudo_fastpath::fib::PortIndex;
 use testudo_fastpath::filter::MAX_QUEUES;
-use testudo_fastpath::port::xdp::{RING_ENTRIES, XdpConfig};
+use testudo_fastpath::port::xdp::XdpConfig;
 use testudo_fastpath::port::{Queues, queues_of};
 
 /// The smallest ring of a queue. A worker's queues of one port share the entries of one usual ring.
-const MIN_RING_ENTRIES: u32 = 256;
+pub(crate) const MIN_RING_ENTRIES: u32 = 256;
 
 /// Frames of a worker that has no ports.
 const PORTLESS_FRAMES: usize = 256;
@@ -78,7 +78,8 @@ impl AssignedWorker {
     pub(crate) fn ports(&self, config: &Config) -> Vec<XdpConfig> {
         let open = |(port, queue): &(PortIndex, u16)| {
             let of_port = self.queues.iter().filter(|(other, _)| other == port).count();
-            let usual = XdpConfig::new(*port, &config.ports.get(usize::from(port.0))?.interface);
+            let usual =
+                usual_port(*port, &config.ports.get(usize::from(port.0))?.interface, config.worker.ring);
             let busy_poll = !config.worker.busy_poll.is_zero();
             Some(XdpConfig { busy_poll, ..queue_config(usual, *queue, of_port) })
         };
@@ -90,7 +91,8 @@ impl AssignedWorker {
     pub(crate) fn frames(&self, config: &Config) -> WorkerFrames {
         let has = |index: usize| self.queues.iter().any(|(of, _)| usize::from(of.0) == index);
         let missing = config.ports.iter().enumerate().filter(|(index, _)| self.carries && !has(*index));
-        let missing = missing.map(|(index, port)| XdpConfig::new(PortIndex(index as u16), &port.interface));
+        let missing = missing
+            .map(|(index, port)| usual_port(PortIndex(index as u16), &port.interface, config.worker.ring));
         let expected: Vec<XdpConfig> = self.ports(config).into_iter().chain(missing).collect();
         let sum = |of: fn(&XdpConfig) -> usize| expected.iter().map(of).sum::<usize>() * 5 / 4;
         let single = match sum(XdpConfig::frames) {
@@ -106,11 +108,16 @@ pub(crate) fn of_worker(queues: u32, worker: usize, own: usize) -> impl Iterator
     (0..queues).filter(move |queue| *queue as usize % own == worker).map(|queue| queue as u16)
 }
 
+/// The settings of the only queue of a port, with rings of that many entries.
+pub(crate) fn usual_port(index: PortIndex, interface: &str, ring: u32) -> XdpConfig {
+    XdpConfig { rx_ring: ring, tx_ring: ring, ..XdpConfig::new(index, interface) }
+}
+
 /// The settings of a queue where a worker has `of_port` queues of the port.
 pub(crate) fn queue_config(usual: XdpConfig, queue: u16, of_port: usize) -> XdpConfig {
     // The largest power of two such that the queues together have no more entries than one usual
     // ring.
-    let ring = (RING_ENTRIES / of_port.max(1) as u32).max(MIN_RING_ENTRIES);
+    let ring = (usual.rx_ring / of_port.max(1) as u32).max(MIN_RING_ENTRIES);
     let ring = 1 << ring.ilog2();
     XdpConfig { queue: u32::from(queue), rx_ring: ring, tx_ring: ring, ..usual }
 }

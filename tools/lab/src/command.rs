@@ -5,7 +5,7 @@
 //! is not: `setpriv` and `nsenter` would cost as much as most of these thousands of commands
 //! themselves. What a killed lab leaves of them ends by itself, or with the namespace.
 
-use crate::namespace::inside;
+use crate::netns::inside;
 use crate::process::Process;
 use crate::{Error, Result, interrupt};
 use nix::sys::signal::{Signal, killpg};

@@ -56,6 +56,14 @@ pub enum Error {
         /// The last lines of the log.
         tail: String,
     },
+    /// A daemon did not answer as it should.
+    #[error("ask {}: {error}", .socket.display())]
+    Vici {
+        /// Its VICI socket.
+        socket: PathBuf,
+        /// What went wrong.
+        error: testudo_vici::Error,
+    },
     /// A condition was not met in time.
     #[error("waited {after:?} in vain for {what}{}", said(.last))]
     Timeout {

@@ -36,6 +36,7 @@ mod lock;
 pub mod memory;
 pub mod namespace;
 pub mod nat;
+mod netns;
 pub mod nginx;
 pub mod ping;
 pub mod pki;

@@ -1,9 +1,9 @@
 //! Network namespaces as hosts: links, addresses, routes, settings, commands inside.
 
 use crate::command::{Cmd, Finished};
+use crate::netns::{self, inside};
 use crate::process::Process;
 use crate::{Error, Lab, Result, ip, sweep, wait_until};
-use nix::sched::{CloneFlags, setns};
 use std::ffi::OsStr;
 use std::fs;
 use std::io::Write;
@@ -41,7 +41,7 @@ pub enum Offloads {
 impl Namespace {
     pub(crate) fn create(lab: &Lab, role: &str) -> Result<Self> {
         let name = format!("{}{}-{role}", sweep::namespace_prefix(lab.slot()), std::process::id());
-        Cmd::new("ip").args(["netns", "add", &name]).run()?;
+        netns::add(&name)?;
         let ns = Self { inner: Arc::new(Inner { name, role: role.into(), lab: lab.clone() }) };
         // Hosts are silent unless the test makes them send: no duplicate address detection, no
         // router solicitations.
@@ -52,7 +52,6 @@ impl Namespace {
             ("net.ipv4.conf.all.rp_filter", "0"),
             ("net.ipv4.conf.default.rp_filter", "0"),
         ])?;
-        ns.ip("link set lo up")?;
         Ok(ns)
     }
 
@@ -73,7 +72,7 @@ impl Namespace {
 
     /// Path of the namespace, for setns(2).
     pub fn path(&self) -> PathBuf {
-        path(self.name())
+        netns::path(self.name())
     }
 
     /// A command inside.
@@ -230,24 +229,6 @@ pub struct VethEnd<'a> {
 /// Joins two namespaces by a pair of veth interfaces, which are still down.
 pub fn veth(one: VethEnd<'_>, other: VethEnd<'_>) -> Result<()> {
     one.namespace.ip(&ip::veth(one.interface, other, 1)).map(drop)
-}
-
-/// Path of a namespace, for setns(2).
-fn path(name: &str) -> PathBuf {
-    Path::new(sweep::NETNS).join(name)
-}
-
-/// Runs a function in a separate thread inside the namespace of that name.
-pub(crate) fn inside<T: Send>(name: &str, work: impl FnOnce() -> T + Send) -> Result<T> {
-    let open = || Error::io(format!("enter namespace {name}"));
-    let namespace = fs::File::open(path(name)).map_err(open())?;
-    std::thread::scope(|scope| {
-        let thread = scope.spawn(move || {
-            setns(namespace, CloneFlags::CLONE_NEWNET).map_err(|e| open()(e.into()))?;
-            Ok(work())
-        });
-        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
 }
 
 /// The file of a setting like `net.ipv4.ip_forward`.

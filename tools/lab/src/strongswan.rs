@@ -52,13 +52,7 @@ impl Strongswan {
             .env("STRONGSWAN_CONF", &settings);
         let mut process = namespace.start("charon", cmd)?;
         let swanctl = Swanctl::new(namespace, &dir, &socket)?;
-        process.wait_ready(START_LIMIT, || {
-            if !socket.exists() {
-                return Ok(Err("no VICI socket".into()));
-            }
-            let answer = swanctl.cmd(["--version", "--daemon"]).run_any()?;
-            Ok(if answer.status.success() { Ok(()) } else { Err(answer.stderr) })
-        })?;
+        process.wait_ready(START_LIMIT, || swanctl.is_served())?;
         Ok(Self { process, swanctl, settings, socket })
     }
 

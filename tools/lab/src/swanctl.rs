@@ -5,6 +5,8 @@ use crate::namespace::write_private;
 use crate::{Error, Namespace, Result};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use testudo_vici::client::Client;
+use testudo_vici::message::{Blob, Element, Message};
 
 /// swanctl with the configuration directory and the socket of one daemon.
 #[derive(Clone, Debug)]
@@ -13,7 +15,12 @@ pub struct Swanctl {
     program: PathBuf,
     dir: PathBuf,
     uri: String,
+    /// The daemon's socket, if it has one here.
+    socket: Option<PathBuf>,
 }
+
+/// How long a daemon may take to answer what is asked without swanctl.
+const ANSWER_LIMIT: Duration = Duration::from_secs(120);
 
 /// Plugins for reading keys and certificates; swanctl would load all installed ones by default.
 pub(crate) const PLUGINS: &str = "pem pkcs1 pkcs8 x509 pubkey openssl random revocation constraints";
@@ -29,7 +36,8 @@ const READERS: [&str; 2] = ["--load", "--list-certs"];
 impl Swanctl {
     /// `dir` receives the configuration; `socket` is the daemon's.
     pub fn new(namespace: &Namespace, dir: &Path, socket: &Path) -> Result<Self> {
-        Self::at(namespace, dir, &format!("unix://{}", socket.display()))
+        let at = Self::at(namespace, dir, &format!("unix://{}", socket.display()))?;
+        Ok(Self { socket: Some(socket.to_owned()), ..at })
     }
 
     /// For a daemon that listens elsewhere; `uri` is the argument of `swanctl --uri`.
@@ -39,6 +47,7 @@ impl Swanctl {
             program: crate::strongswan::unconfined("/usr/sbin/swanctl", dir)?,
             dir: dir.join("swanctl"),
             uri: uri.to_owned(),
+            socket: None,
         };
         std::fs::create_dir_all(&swanctl.dir)
             .map_err(Error::io(format!("make {}", swanctl.dir.display())))?;
@@ -91,10 +100,34 @@ impl Swanctl {
         self.cmd(args).limit(limit + Duration::from_secs(20)).run()
     }
 
-    /// The SAs, parsed.
+    /// Whether the daemon answers, or why not.
+    pub fn is_served(&self) -> Result<std::result::Result<(), String>> {
+        let Some(socket) = &self.socket else {
+            let answer = self.cmd(["--version", "--daemon"]).run_any()?;
+            return Ok(if answer.status.success() { Ok(()) } else { Err(answer.stderr) });
+        };
+        if !socket.exists() {
+            return Ok(Err("no VICI socket".to_owned()));
+        }
+        let asked = Client::connect_within(socket, ANSWER_LIMIT)
+            .and_then(|mut client| client.request("version", Message::new()));
+        Ok(asked.map(drop).map_err(|error| error.to_string()))
+    }
+
+    /// The SAs. The labs ask thousands of times, so the lab asks itself what swanctl would.
     pub fn list_sas(&self) -> Result<Vec<IkeSa>> {
-        let shown = self.run(["--list-sas", "--raw", "--pretty"])?.stdout;
-        parse_sas(&shown)
+        let Some(socket) = &self.socket else {
+            return self.list_sas_raw();
+        };
+        let asked = Client::connect_within(socket, ANSWER_LIMIT)
+            .and_then(|mut client| client.stream("list-sas", "list-sa", Message::new()));
+        let events = asked.map_err(|error| Error::Vici { socket: socket.clone(), error })?;
+        Ok(events.into_iter().flat_map(|event| sas_of(Section::from(event))).collect())
+    }
+
+    /// The SAs, from swanctl's raw output.
+    pub fn list_sas_raw(&self) -> Result<Vec<IkeSa>> {
+        parse_sas(&self.run(["--list-sas", "--raw", "--pretty"])?.stdout)
     }
 
     /// The SAs as swanctl's text output.
@@ -208,6 +241,24 @@ impl Section {
     }
 }
 
+impl From<Message> for Section {
+    fn from(message: Message) -> Self {
+        let mut section = Self::default();
+        let text = |blob: &Blob| String::from_utf8_lossy(blob.bytes()).into_owned();
+        for element in message.into_elements() {
+            match element {
+                Element::Section(name, content) => section.sections.push((name, content.into())),
+                Element::Value(key, value) => section.values.push((key, text(&value))),
+                Element::List(key, items) => {
+                    let items: Vec<String> = items.iter().map(text).collect();
+                    section.values.push((key, items.join(" ")));
+                }
+            }
+        }
+        section
+    }
+}
+
 fn parse_sas(shown: &str) -> Result<Vec<IkeSa>> {
     let events = Section::parse(&mut shown.lines()).sections;
     let mut sas = Vec::new();
@@ -215,18 +266,19 @@ fn parse_sas(shown: &str) -> Result<Vec<IkeSa>> {
         if title != "list-sa event" {
             return Err(Error::unexpected("swanctl --list-sas --raw", "list-sa event", title));
         }
-        for (name, mut section) in event.sections {
-            let children = section
-                .take("child-sas")
-                .into_iter()
-                .map(|(key, child)| ChildSa {
-                    name: find(&child.values, "name").unwrap_or(&key).to_owned(),
-                    state: child.state(),
-                    values: child.values,
-                })
-                .collect();
-            sas.push(IkeSa { name, state: section.state(), children, values: section.values });
-        }
+        sas.extend(sas_of(event));
     }
     Ok(sas)
+}
+
+fn sas_of(event: Section) -> impl Iterator<Item = IkeSa> {
+    event.sections.into_iter().map(|(name, mut section)| {
+        let child = |(key, child): (String, Section)| ChildSa {
+            name: find(&child.values, "name").unwrap_or(&key).to_owned(),
+            state: child.state(),
+            values: child.values,
+        };
+        let children = section.take("child-sas").into_iter().map(child).collect();
+        IkeSa { name, state: section.state(), children, values: section.values }
+    })
 }

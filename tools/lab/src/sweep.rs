@@ -2,9 +2,8 @@
 //!
 //! Call it with the lock held: then everything whose name has one of its slots is a leftover.
 
-use crate::command::Cmd;
 use crate::lock::{Company, Lock};
-use crate::{Error, Result, interrupt, wait_until};
+use crate::{Error, Result, interrupt, netns, wait_until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs;
@@ -145,7 +144,7 @@ pub(crate) fn delete_namespace(name: &str) -> Result<usize> {
         }
         Ok(if inside.is_empty() { Ok(()) } else { Err(format!("{} left", inside.len())) })
     })?;
-    Cmd::new("ip").args(["netns", "delete", name]).run()?;
+    netns::delete(name)?;
     Ok(killed)
 }
 

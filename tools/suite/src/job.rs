@@ -21,6 +21,9 @@ const LINTS: &str = "lints";
 /// The line of a lab that had to wait for others: see `Lab` of testudo-lab.
 const WAITED: &str = "lab: its turn came after ";
 
+/// Tells labs how many places the machine has, all in all. As in `lock.rs` of testudo-lab.
+const ALL_PLACES: &str = "TESTUDO_LAB_ALL_PLACES";
+
 /// The lane of a job, which decides what may run beside it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lane {
@@ -126,8 +129,9 @@ impl Job {
         }
     }
 
-    /// Runs it, and reports its events. The name of its log has the number.
-    pub(crate) fn run(&self, number: usize, tell: &dyn Fn(Event)) {
+    /// Runs it, and reports its events. The name of its log has the number. A lab is told how many
+    /// places the machine has for labs.
+    pub(crate) fn run(&self, number: usize, places: usize, tell: &dyn Fn(Event)) {
         // Reports the end even after a panic.
         let _over = Over(tell);
         let log = log_path(number, &self.name());
@@ -142,7 +146,7 @@ impl Job {
             }),
             Work::Command { name, program, args } => command(name, program, args, &log).map(ended),
             Work::Tests { program, names, tier } => {
-                let output = Output::start(self.harness(program, names, *tier), &log);
+                let output = Output::start(self.harness(program, names, *tier, places), &log);
                 output.and_then(|output| Tests::new(program, names, &log).follow(output, ended))
             }
         };
@@ -153,10 +157,11 @@ impl Job {
     }
 
     /// The command that runs tests of a program one after another.
-    fn harness(&self, program: &Program, names: &[String], tier: Tier) -> Command {
+    fn harness(&self, program: &Program, names: &[String], tier: Tier, places: usize) -> Command {
         let is_lab = self.lane == Lane::Lab;
         let mut command = if is_lab { bound(&program.path) } else { nice(&program.path) };
         command.current_dir(&program.directory).envs(tier.environment().iter().copied());
+        command.env(ALL_PLACES, places.to_string());
         command.args(["--exact", "--include-ignored", "--test-threads=1"]);
         // The output of a lab is in the log even if it hangs.
         command.args(is_lab.then_some("--nocapture")).args(names);

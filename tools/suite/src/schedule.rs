@@ -2,7 +2,8 @@
 //!
 //! Labs have priority: a process for each, as many as there are places on the machine, and one
 //! more, which waits in the labs' own queue. At the same time, as many processes as there are
-//! processors run at the lowest priority; one of them may be cargo.
+//! processors run at the lowest priority; one of them may be cargo. When none of these is left, the
+//! machine has room for more labs.
 
 use crate::job::{Event, Job, Lane};
 use crate::outcome::Outcome;
@@ -14,6 +15,8 @@ use std::time::{Duration, Instant};
 
 /// As in `lock.rs` of testudo-lab.
 const PLACES_PER_PROCESSOR: usize = 2;
+/// When nothing computes beside the labs.
+const PLACES_WITHOUT_COMPANY: usize = 3;
 const TICK: Duration = Duration::from_millis(500);
 
 /// Waiting and running jobs.
@@ -26,6 +29,8 @@ pub(crate) struct Schedule {
     /// The number of the last job started, which is part of its log's name.
     number: usize,
     processors: usize,
+    /// Something else computes all the time.
+    loaded: bool,
 }
 
 /// A running job.
@@ -44,11 +49,17 @@ impl Schedule {
     pub(crate) fn new(jobs: impl IntoIterator<Item = Job>) -> Self {
         let processors = available_parallelism().map_or(1, usize::from);
         let (labs, cargo, others) = Default::default();
-        let mut schedule = Self { labs, cargo, others, running: Vec::new(), number: 0, processors };
+        let mut schedule =
+            Self { labs, cargo, others, running: Vec::new(), number: 0, processors, loaded: false };
         for job in jobs {
             schedule.queue(job.lane).push_back(job);
         }
         schedule
+    }
+
+    /// Something else computes all the time: there is never room for more labs.
+    pub(crate) fn under_load(self) -> Self {
+        Self { loaded: true, ..self }
     }
 
     /// Numbers jobs from the one after `number`, so that their logs do not overwrite those of an
@@ -67,7 +78,8 @@ impl Schedule {
                 while let Some(job) = self.next() {
                     let (number, sender): (usize, Sender<(usize, Event)>) =
                         (self.start(&job), sender.clone());
-                    scope.spawn(move || job.run(number, &|event| drop(sender.send((number, event)))));
+                    let places = self.places();
+                    scope.spawn(move || job.run(number, places, &|event| drop(sender.send((number, event)))));
                 }
                 if self.running.is_empty() {
                     return outcomes;
@@ -92,12 +104,10 @@ impl Schedule {
 
     /// The next job that may start now.
     fn next(&mut self) -> Option<Job> {
-        let running = |lanes: &[Lane]| self.running.iter().filter(|job| lanes.contains(&job.lane)).count();
-        let busy = running(&[Lane::Processor, Lane::Cargo]);
-        let lane = if running(&[Lane::Lab]) <= self.processors * PLACES_PER_PROCESSOR && !self.labs.is_empty()
-        {
+        let busy = self.running(&[Lane::Processor, Lane::Cargo]);
+        let lane = if self.running(&[Lane::Lab]) <= self.places() && !self.labs.is_empty() {
             Lane::Lab
-        } else if busy < self.processors && running(&[Lane::Cargo]) == 0 && !self.cargo.is_empty() {
+        } else if busy < self.processors && self.running(&[Lane::Cargo]) == 0 && !self.cargo.is_empty() {
             Lane::Cargo
         } else if busy < self.processors {
             Lane::Processor
@@ -105,6 +115,17 @@ impl Schedule {
             return None;
         };
         self.queue(lane).pop_front()
+    }
+
+    fn running(&self, lanes: &[Lane]) -> usize {
+        self.running.iter().filter(|job| lanes.contains(&job.lane)).count()
+    }
+
+    /// How many places this machine has for labs now.
+    fn places(&self) -> usize {
+        let waiting = self.cargo.len() + self.others.len();
+        let computes = self.loaded || waiting + self.running(&[Lane::Processor, Lane::Cargo]) > 0;
+        self.processors * if computes { PLACES_PER_PROCESSOR } else { PLACES_WITHOUT_COMPANY }
     }
 
     fn start(&mut self, job: &Job) -> usize {

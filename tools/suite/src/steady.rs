@@ -61,7 +61,7 @@ fn one(round: u32, times: u32, labs: &[Test]) -> Result<Vec<Outcome>> {
     let mut progress = Progress::start();
     progress.more(&plan);
     // The logs of each round are kept.
-    let schedule = Schedule::new(plan.jobs).numbered_behind(round as usize * LOGS_PER_ROUND);
+    let schedule = Schedule::new(plan.jobs).under_load().numbered_behind(round as usize * LOGS_PER_ROUND);
     let outcomes = schedule.run(&mut progress);
     progress.end();
     let failed: Vec<_> = outcomes.iter().filter(|outcome| outcome.failed()).collect();

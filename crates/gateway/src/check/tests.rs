@@ -218,6 +218,13 @@ fn a_port_is_looked_at() {
     assert!(fault("", &host).ends_with("found \"eth0\", expected an Ethernet interface"));
 }
 
+#[test]
+fn smaller_rings_take_less_memory() {
+    let report = report("[worker]\ncount = 2\nring = 512\nframes = 4096\n", &Fake::new());
+    let plan = report.plan.iter().find(|line| line.starts_with("lock ")).unwrap();
+    assert_eq!(plan, "lock 20 MiB of memory for frames at least");
+}
+
 /// Its frames are locked at the start, for its interface may come.
 #[test]
 fn a_port_whose_interface_is_missing_takes_memory_too() {

@@ -16,7 +16,7 @@ fn a_full_file_is_read() {
         "instance = \"gw1\"\nlegacy = true\n[vici]\nsocket = \"/tmp/v\"\n[log]\nlevel = \"debug\"\nformat = \"json\"\n\
          [[port]]\ninterface = \"outer0\"\n[[port]]\ninterface = \"inner0\"\nxdp = \"generic\"\n\
          source_check = false\nchecksum = \"trust\"\nclear_by_default = true\nmtu = 9000\n\
-         [worker]\ncount = 2\ncpus = [1, 0]\ncipher = \"aws-lc\"\nframes = 8_192\npriority = 10\nbusy_poll = 200\nspread = \"hash\"\nspread_over = 4\n[tun]\nname = \"tun9\"\n\
+         [worker]\ncount = 2\ncpus = [1, 0]\ncipher = \"aws-lc\"\nframes = 8_192\nring = 512\npriority = 10\nbusy_poll = 200\nspread = \"hash\"\nspread_over = 4\n[tun]\nname = \"tun9\"\n\
          [ike]\nretransmit_timeout_ms = 500\nretransmit_tries = 3\ncookie_threshold = 7\nkeepalive_interval = 0\n\
          ike_sas_per_peer = 9\nworker_sas_per_child = 16\nrekeyed_linger_ms = 700\nhalf_open_per_source = 5\nhalf_open_per_network = 6\n",
     )
@@ -39,6 +39,7 @@ fn a_full_file_is_read() {
             cpus: vec![1, 0],
             cipher: Cipher::AwsLc,
             frames: 8192,
+            ring: 512,
             priority: 10,
             busy_poll: Duration::from_micros(200),
             sharing: Sharing::Hash { over: 4 },
@@ -171,6 +172,8 @@ fn complaints_name_file_line_key_found_and_expected() {
             "t.toml:3: port[0].clear_by_default: found \"yes\", expected true or false",
         ),
         ("[worker]\ncpu = -1\n", "t.toml:2: worker.cpu: found -1, expected an integer from 0 to 1023"),
+        ("[worker]\nring = 1000\n", "t.toml:2: worker.ring: found 1000, expected a power of two"),
+        ("[worker]\nring = 128\n", "t.toml:2: worker.ring: found 128, expected an integer from 256 to 2048"),
         ("[log]\nlevel = \"loud\"\n", "t.toml:2: log.level: found \"loud\", expected \"error\", \"warn\""),
         ("[log]\nformat = \"xml\"\n", "t.toml:2: log.format: found \"xml\", expected \"text\" or \"json\""),
         ("port = 5\n", "t.toml:1: port: found 5, expected an array of tables, [[port]]"),

@@ -9,7 +9,7 @@
 use super::DataPath;
 use super::ports::{Need, PortLine};
 use crate::error::{Error, Result};
-use crate::queue_assignment::{numbered, of_worker, queue_config};
+use crate::queue_assignment::{numbered, of_worker, queue_config, usual_port};
 use std::sync::Arc;
 use std::time::Instant;
 use testudo_fastpath::fib::{Fib, PortIndex, PortLink};
@@ -97,7 +97,7 @@ impl DataPath {
         for (worker, bay) in self.workers.bays().enumerate() {
             let mine: Vec<u16> = of_worker(queues.receive, worker, own).collect();
             for &queue in &mine {
-                let usual = XdpConfig::new(link.index, &link.name);
+                let usual = usual_port(link.index, &link.name, self.ring);
                 let usual = XdpConfig { busy_poll: self.busy_poll, patient: false, ..usual };
                 let port = XdpPort::open(&queue_config(usual, queue, mine.len()), &bay.memory)?;
                 if port.info().ifindex != link.ifindex {

@@ -124,6 +124,7 @@ impl DataPath {
             guard,
             ports,
             busy_poll: !config.worker.busy_poll.is_zero(),
+            ring: config.worker.ring,
             sas: Sas::new(clustered.is_some()),
             cluster: clustered,
             library,

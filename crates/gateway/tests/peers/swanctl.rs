@@ -1,5 +1,4 @@
-//! Other commands of operators than `--initiate` and `--list-sas`: Debian's swanctl and a running
-//! gateway.
+//! Commands of operators, except `--initiate`: Debian's swanctl and a running gateway.
 
 use crate::common::{Pair, SOON, Scenario};
 use nix::sys::signal::Signal;
@@ -7,7 +6,7 @@ use std::time::Instant;
 use testudo_lab::command::Finished;
 use testudo_lab::gateway::Kind;
 use testudo_lab::process::Process;
-use testudo_lab::swanctl::IkeSa;
+use testudo_lab::swanctl::{ChildSa, IkeSa};
 use testudo_lab::swanctl_conf::Connection;
 use testudo_lab::topology::{Family, Side, WIRE_PORTS};
 use testudo_lab::wait_until;
@@ -51,6 +50,35 @@ fn only(pair: &Pair) -> IkeSa {
 
 fn id(value: Option<&str>) -> String {
     value.expect("a number").to_owned()
+}
+
+/// `--list-sas`: what the daemon tells the lab without swanctl, strongSwan as well as we.
+#[test]
+fn list_sas_shows_what_the_daemon_says() {
+    let pair = Scenario::new("list-sas", Kind::Strongswan).start();
+    pair.up(Side::One);
+    for side in [Side::One, Side::Two] {
+        let [asked, shown] = [pair.sas(side), pair.swanctl(side).list_sas_raw().unwrap()];
+        let [asked, shown] = [asked, shown].map(|sas| sas.iter().map(outline).collect::<Vec<_>>());
+        assert_eq!(asked, shown, "at side {side:?}");
+        assert_eq!(asked.len(), 1);
+    }
+}
+
+/// What does not change while nothing happens.
+fn outline(sa: &IkeSa) -> (String, String, Vec<String>) {
+    let text = |value: Option<&str>| value.unwrap_or_default().to_owned();
+    let of_child = |child: &ChildSa| {
+        let values = ["spi-in", "spi-out", "encr-alg", "local-ts", "remote-ts", "packets-in"];
+        let values = values.map(|key| text(child.get(key)));
+        format!("{} {} {}", child.name, child.state, values.join(" "))
+    };
+    let values = ["initiator-spi", "remote-id", "encr-alg"].map(|key| text(sa.get(key)));
+    (
+        sa.name.clone(),
+        format!("{} {}", sa.state, values.join(" ")),
+        sa.children.iter().map(of_child).collect(),
+    )
 }
 
 /// `--monitor-sa`: every SA that comes and goes, in order.
