@@ -30,7 +30,7 @@ struct shown {
 struct head {
 	__be32 ports;
 	__be32 rest;
-} __attribute__((packed));
+};
 
 static __always_inline __u8 lane_of_number(__u32 spi, __u32 number)
 {
@@ -81,8 +81,7 @@ static __always_inline __u64 hash_ipv4(struct xdp_md *ctx, const __u64 key[2], _
 		     bpf_ntohs(ip->total_length) - header, end);
 	__builtin_memcpy(&words[0], &ip->src, sizeof(words[0]));
 	__builtin_memcpy(&words[1], &shown, sizeof(shown));
-	return flags & PREFIX_SPREAD_PACKET ? short_siphash(key, words, 3)
-					    : short_siphash(key, words, 2);
+	return short_siphash(key, words, 2, !!(flags & PREFIX_SPREAD_PACKET));
 }
 
 static __always_inline __u64 hash_ipv6(struct xdp_md *ctx, const __u64 key[2], __u32 flags)
@@ -103,8 +102,7 @@ static __always_inline __u64 hash_ipv6(struct xdp_md *ctx, const __u64 key[2], _
 		shown.identification = fragment->id;
 	__builtin_memcpy(&words[0], &ip->src, 4 * sizeof(words[0]));
 	__builtin_memcpy(&words[4], &shown, sizeof(shown));
-	return flags & PREFIX_SPREAD_PACKET ? short_siphash(key, words, 6)
-					    : short_siphash(key, words, 5);
+	return short_siphash(key, words, 5, !!(flags & PREFIX_SPREAD_PACKET));
 }
 
 /*

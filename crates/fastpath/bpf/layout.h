@@ -134,11 +134,17 @@ struct seen {
 };
 
 struct address4 {
-	__u8 octets[4];
+	union {
+		__u8 octets[4];
+		__u32 word;
+	};
 };
 
 struct address6 {
-	__u8 octets[16];
+	union {
+		__u8 octets[16];
+		__u32 words[4];
+	};
 };
 
 struct prefix4 {

@@ -46,10 +46,11 @@ static __always_inline void siphash_absorb(struct siphash *s, __u64 word, int ro
 }
 
 /*
- * SipHash-c-d of `count` words, each in the packet's byte order. All three numbers are constants.
+ * SipHash-c-d of `count` words, each in the packet's byte order, and of one more if `more` is 1. The
+ * other three numbers are constants.
  */
 static __always_inline __u64 siphash_rounds(const __u64 key[2], const __u64 *words, int count,
-					    int c, int d)
+					    int more, int c, int d)
 {
 	struct siphash s = {
 		.v0 = key[0] ^ 0x736f6d6570736575ULL,
@@ -61,7 +62,9 @@ static __always_inline __u64 siphash_rounds(const __u64 key[2], const __u64 *wor
 #pragma unroll
 	for (int i = 0; i < count; i++)
 		siphash_absorb(&s, FROM_LITTLE_ENDIAN(words[i]), c);
-	siphash_absorb(&s, (__u64)count * 8 << 56, c);
+	if (more)
+		siphash_absorb(&s, FROM_LITTLE_ENDIAN(words[count]), c);
+	siphash_absorb(&s, (__u64)(count + more) * 8 << 56, c);
 	s.v2 ^= 0xff;
 #pragma unroll
 	for (int i = 0; i < d; i++)
@@ -71,13 +74,14 @@ static __always_inline __u64 siphash_rounds(const __u64 key[2], const __u64 *wor
 
 static __always_inline __u64 siphash(const __u64 key[2], const __u64 *words, int count)
 {
-	return siphash_rounds(key, words, count, 2, 4);
+	return siphash_rounds(key, words, count, 0, 2, 4);
 }
 
 /* For lanes: every node computes it for every clear packet of a spread tunnel. */
-static __always_inline __u64 short_siphash(const __u64 key[2], const __u64 *words, int count)
+static __always_inline __u64 short_siphash(const __u64 key[2], const __u64 *words, int count,
+					   int more)
 {
-	return siphash_rounds(key, words, count, 1, 3);
+	return siphash_rounds(key, words, count, more, 1, 3);
 }
 
 #endif
