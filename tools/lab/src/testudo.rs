@@ -246,12 +246,12 @@ fn launch(namespace: &Namespace, config: &Path, hosts: Option<&Path>) -> Result<
     namespace.start("testudod", cmd.arg("--config").arg(config))
 }
 
-/// The configuration. Keys without a table must be at the top of a TOML file.
 /// The tests start hundreds of gateways, and memory for frames is a third of what a start costs. The
 /// benchmarks, which are built with the release profile, measure the defaults.
 const WORKER: &str =
     if cfg!(debug_assertions) { "[worker]\nring = 1024\nframes = 4096\n" } else { "[worker]\n" };
 
+/// The configuration. Keys without a table must be at the top of a TOML file.
 fn config_text(instance: &str, socket: &Path, more: &str) -> String {
     let (top, more) = more.split_at(more.find('[').unwrap_or(more.len()));
     let more = match more.contains("[worker]\n") {
