@@ -129,8 +129,7 @@ impl Guest {
             if let Err(error) = connected {
                 return Ok(Err(format!("charon's VICI: {error}")));
             }
-            let answer = swanctl.cmd(["--version", "--daemon"]).run_any()?;
-            Ok(if answer.status.success() { Ok(()) } else { Err(answer.stderr) })
+            swanctl.is_served()
         })
     }
 }

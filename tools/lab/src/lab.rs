@@ -1,10 +1,11 @@
 //! The lab itself: its names, its directory, its end.
 
-use crate::lock::{Company, Lock};
+use crate::lock::{Company, Lock, places_in};
 use crate::process::tail;
 use crate::{Error, Namespace, Result, sweep};
 use std::fs;
 use std::io::Write;
+use std::num::NonZeroU8;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -140,11 +141,8 @@ impl Drop for Lab {
 /// The number of places in `TESTUDO_LAB_PLACES` for labs that would otherwise run alone. Their
 /// figures are meaningless.
 pub fn places_beside_others() -> Result<Option<u8>> {
-    let Some(found) = std::env::var_os(PLACES) else { return Ok(None) };
-    match found.to_str().and_then(|places| places.parse().ok()).filter(|places| *places > 0) {
-        Some(places) => Ok(Some(places)),
-        None => Err(Error::unexpected(PLACES, "a number of places from 1 to 255", found.to_string_lossy())),
-    }
+    let places = places_in::<NonZeroU8>(PLACES, "a number of places from 1 to 255")?;
+    Ok(places.map(NonZeroU8::get))
 }
 
 fn logs_under(dir: &Path) -> Vec<PathBuf> {

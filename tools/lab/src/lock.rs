@@ -22,9 +22,11 @@ use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc::{self, flock};
 use std::fs::{File, OpenOptions};
 use std::io::Write;
+use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
+use std::str::FromStr;
 use std::thread::{available_parallelism, sleep};
 use std::time::{Duration, Instant};
 
@@ -234,14 +236,17 @@ impl Company {
 /// Places of this machine.
 fn places() -> Result<u8> {
     let usual = || available_parallelism().map_or(1, usize::from) * PLACES_PER_PROCESSOR;
-    let places = match std::env::var(ALL_PLACES) {
-        Err(_) => usual(),
-        Ok(text) => {
-            let number = text.parse().ok().filter(|places| *places > 0);
-            number.ok_or_else(|| Error::unexpected(ALL_PLACES, "a number of places", text))?
-        }
-    };
-    Ok(u8::try_from(places).unwrap_or(SLOTS).min(SLOTS))
+    let told = places_in::<NonZeroUsize>(ALL_PLACES, "a number of places")?;
+    Ok(u8::try_from(told.map_or_else(usual, usize::from)).unwrap_or(SLOTS).min(SLOTS))
+}
+
+/// The number of places in an environment variable; `None` if it is not set.
+pub(crate) fn places_in<N: FromStr>(variable: &str, expected: &str) -> Result<Option<N>> {
+    let Some(found) = std::env::var_os(variable) else { return Ok(None) };
+    match found.to_str().and_then(|places| places.parse().ok()) {
+        Some(places) => Ok(Some(places)),
+        None => Err(Error::unexpected(variable, expected, found.to_string_lossy())),
+    }
 }
 
 fn may_enter(company: Company, before: &[Ticket], places: u8) -> bool {

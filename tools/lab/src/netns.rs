@@ -1,7 +1,6 @@
 //! Named network namespaces, as `ip netns` makes them: a mount below /run/netns. A run of all labs
 //! makes thousands, and a process for each step costs more than the step.
 
-use crate::sweep::NETNS;
 use crate::{Error, Result};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, setns, unshare};
@@ -12,6 +11,9 @@ use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
+
+/// Directory of named namespaces (ip-netns(8)).
+pub(crate) const DIRECTORY: &str = "/run/netns";
 
 /// A request (rtnetlink(7)) to set the first interface up: that of the loopback device, in every
 /// namespace.
@@ -34,13 +36,13 @@ const LOOPBACK_UP: [[u8; 4]; 8] = {
 
 /// Path of a namespace, for setns(2).
 pub(crate) fn path(name: &str) -> PathBuf {
-    Path::new(NETNS).join(name)
+    Path::new(DIRECTORY).join(name)
 }
 
 /// Makes a namespace with its loopback interface up.
 pub(crate) fn add(name: &str) -> Result<()> {
     let path = path(name);
-    fs::create_dir_all(NETNS).map_err(Error::io(format!("make {NETNS}")))?;
+    fs::create_dir_all(DIRECTORY).map_err(Error::io(format!("make {DIRECTORY}")))?;
     File::create_new(&path).map_err(Error::io(format!("make {}", path.display())))?;
     let made = in_thread(|| {
         unshare(CloneFlags::CLONE_NEWNET)?;

@@ -109,9 +109,8 @@ impl Swanctl {
         if !socket.exists() {
             return Ok(Err("no VICI socket".to_owned()));
         }
-        let asked = Client::connect_within(socket, ANSWER_LIMIT)
-            .and_then(|mut client| client.request("version", Message::new()));
-        Ok(asked.map(drop).map_err(|error| error.to_string()))
+        let answer = ask(socket, |client| client.request("version", Message::new()));
+        Ok(answer.map(drop).map_err(|error| error.to_string()))
     }
 
     /// The SAs. The labs ask thousands of times, so the lab asks itself what swanctl would.
@@ -119,9 +118,7 @@ impl Swanctl {
         let Some(socket) = &self.socket else {
             return self.list_sas_raw();
         };
-        let asked = Client::connect_within(socket, ANSWER_LIMIT)
-            .and_then(|mut client| client.stream("list-sas", "list-sa", Message::new()));
-        let events = asked.map_err(|error| Error::Vici { socket: socket.clone(), error })?;
+        let events = ask(socket, |client| client.stream("list-sas", "list-sa", Message::new()))?;
         Ok(events.into_iter().flat_map(|event| sas_of(Section::from(event))).collect())
     }
 
@@ -151,6 +148,16 @@ impl Swanctl {
             .env("STRONGSWAN_CONF", self.dir.join(if reads { READING } else { PLAIN }))
             .env("SWANCTL_DIR", &self.dir)
     }
+}
+
+/// Asks a daemon without swanctl.
+fn ask<T>(
+    socket: &Path,
+    question: impl FnOnce(&mut Client) -> std::result::Result<T, testudo_vici::Error>,
+) -> Result<T> {
+    Client::connect_within(socket, ANSWER_LIMIT)
+        .and_then(|mut client| question(&mut client))
+        .map_err(|error| Error::Vici { socket: socket.to_owned(), error })
 }
 
 /// The data of an IKE SA that the lab uses.

@@ -11,8 +11,6 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Directory of named namespaces (ip-netns(8)).
-pub(crate) const NETNS: &str = "/run/netns";
 /// Directory of pinned BPF objects.
 pub(crate) const BPFFS: &str = "/sys/fs/bpf";
 
@@ -92,7 +90,7 @@ pub(crate) fn leftovers(lock: &Lock) -> Result<Swept> {
 }
 
 fn sweep_slot(slot: u8, swept: &mut Swept) -> Result<()> {
-    for path in entries(Path::new(NETNS), &namespace_prefix(slot))? {
+    for path in entries(Path::new(netns::DIRECTORY), &namespace_prefix(slot))? {
         let Some(name) = path.file_name().and_then(|n| n.to_str()) else { continue };
         swept.processes += delete_namespace(name)?;
         swept.namespaces.push(name.to_owned());
@@ -132,7 +130,7 @@ fn remove_ipc(of: impl Fn(u32) -> bool) -> Result<()> {
 /// number of processes.
 pub(crate) fn delete_namespace(name: &str) -> Result<usize> {
     let _shield = interrupt::shield();
-    let path = Path::new(NETNS).join(name);
+    let path = netns::path(name);
     let what = format!("the end of the processes in namespace {name}");
     let mut killed = 0;
     wait_until(&what, DEATH_LIMIT, || {
