@@ -14,6 +14,7 @@
 #include "claim.h"
 #include "classify.h"
 #include "nothing.h"
+#include "source.h"
 #include "verdict.h"
 
 /*
@@ -78,8 +79,10 @@ SEC("xdp.frags")
 int testudo_filter(struct xdp_md *ctx)
 {
 	const struct port *found = find_port(ctx->ingress_ifindex);
+	const struct cluster *node = find_cluster();
 	struct port port = {};
 	struct arrival arrival = {};
+	__u32 reason;
 
 	if (found) {
 		port = *found;
@@ -91,9 +94,13 @@ int testudo_filter(struct xdp_md *ctx)
 	if (!strip_priority_tag(ctx))
 		return drop(&port, DROP_MALFORMED);
 	arrival.port = &port;
-	arrival.cluster = find_cluster();
+	arrival.cluster = node && (node->flags & CLUSTER_ON) ? node : 0;
 	arrival.way = way_of(ctx, &port, arrival.cluster != 0);
-	return act(ctx, &arrival, classify(ctx, &arrival));
+	reason = classify(ctx, &arrival);
+	/* After it: in a cluster it records numbers and counts packets, whoever gets them. */
+	if (node && (node->flags & CLUSTER_DROPS_SOURCES) && is_from_dropped_source(ctx))
+		reason = DROP_SOURCE;
+	return act(ctx, &arrival, reason);
 }
 
 /* The licence for the kernel, whose list has no entry for the choice above. */

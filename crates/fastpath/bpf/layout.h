@@ -2,7 +2,8 @@
 /*
  * The layout shared by the filter and the daemon. src/filter/layout.rs has the same in Rust; a test
  * there compares the two. Pinned maps outlive the daemon: increase LAYOUT_VERSION with every change
- * of a map or of the meaning of a value.
+ * of a map or of the meaning of a value. A new map, or a new flag, that an older filter does without
+ * needs no new version.
  */
 #ifndef TESTUDO_LAYOUT_H
 #define TESTUDO_LAYOUT_H
@@ -20,6 +21,8 @@
 #define MAX_PREFIXES 65536
 #define MAX_FRAGMENTS 8192
 #define MAX_SEEN 262144
+#define MAX_DROPPED 1024
+#define HEAD_OCTETS 64
 #define SHARDS 256
 
 /*
@@ -108,6 +111,8 @@ struct port {
 #define CLUSTER_SPREAD 4
 /* Each packet comes to one node alone. */
 #define CLUSTER_ROUTED 8
+/* Some sources are dropped. Also of a lone gateway, whose entry has no other flag. */
+#define CLUSTER_DROPS_SOURCES 16
 
 /*
  * What a node keeps of the packets that all nodes get; with CLUSTER_ROUTED, it keeps all. Written
@@ -131,6 +136,12 @@ struct seen {
 	__u64 number; /* the highest that was seen, counted on beyond 32 bits */
 	__u32 flags;
 	__u32 zero;
+};
+
+/* The beginning of a packet, from the IP header on. */
+struct clear_head {
+	__u32 length; /* of the whole packet; 0: there is none */
+	__u8 octets[HEAD_OCTETS];
 };
 
 struct address4 {

@@ -124,6 +124,28 @@ struct {
 	__type(value, __u64);
 } fragments SEC(".maps");
 
+/*
+ * Sources whose packets are dropped because of an alarm, and until when (nanoseconds of
+ * CLOCK_BOOTTIME). IPv4 addresses are mapped (::ffff:0:0/96).
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, MAX_DROPPED);
+	__type(key, struct address6);
+	__type(value, __u64);
+} dropped SEC(".maps");
+
+/*
+ * By port: the first clear packet that was dropped because it must be protected, until the daemon
+ * has read it and empties the entry.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, MAX_PORTS + 1);
+	__type(key, __u32);
+	__type(value, struct clear_head);
+} clear_heads SEC(".maps");
+
 /* By port index * MAX_QUEUES + queue. An entry disappears with its socket. */
 struct {
 	__uint(type, BPF_MAP_TYPE_XSKMAP);

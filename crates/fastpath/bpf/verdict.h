@@ -15,6 +15,28 @@ static __always_inline void count(const struct port *port, __u32 reason)
 		*counter += 1;
 }
 
+/*
+ * Keeps the beginning of a clear packet that must be protected, as evidence. The length is written
+ * last: the daemon reads a whole entry.
+ */
+__noinline int keep_head(struct xdp_md *ctx, __u32 port)
+{
+	struct clear_head *kept = bpf_map_lookup_elem(&clear_heads, &port);
+	__u32 length = bpf_xdp_get_buff_len(ctx) - sizeof(struct ethernet), octets = length;
+
+	if (!kept || kept->length)
+		return 0;
+	if (octets >= sizeof(kept->octets))
+		octets = sizeof(kept->octets);
+	/* The kernel does not see the bound through the compiler's conversions. */
+	barrier_var(octets);
+	octets = (octets - 1) & (sizeof(kept->octets) - 1);
+	if (bpf_xdp_load_bytes(ctx, sizeof(struct ethernet), kept->octets, octets + 1))
+		return 0;
+	kept->length = length;
+	return 0;
+}
+
 static __always_inline int drop(const struct port *port, __u32 reason)
 {
 	count(port, reason);
@@ -96,6 +118,8 @@ static __always_inline int act(struct xdp_md *ctx, const struct arrival *arrival
 		return pass(ctx, arrival, reason);
 	if (reason < DROP_NO_SOCKET)
 		return to_worker(ctx, arrival, reason);
+	if (reason == DROP_CLEAR_INBOUND)
+		keep_head(ctx, arrival->port->index);
 	return drop(arrival->port, reason);
 }
 

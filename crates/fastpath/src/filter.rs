@@ -25,6 +25,7 @@ mod object;
 mod policy;
 mod ports;
 mod reason;
+mod sources;
 mod tables;
 #[cfg(test)]
 mod tests;
@@ -35,7 +36,7 @@ pub use clocks::RowClocks;
 pub use cluster::ClusterFilter;
 pub use counters::{CounterSet, FilterCounters};
 pub use error::{FilterError, Result};
-pub use layout::{Class, MAX_PORTS, MAX_QUEUES, PrefixUse, STAMP_LEN, STAMP_MAGIC, Stamp};
+pub use layout::{Class, MAX_DROPPED, MAX_PORTS, MAX_QUEUES, PrefixUse, STAMP_LEN, STAMP_MAGIC, Stamp};
 pub use link::XdpMode;
 pub use policy::{PrefixChanges, PrefixUses};
 pub use ports::FilterPort;
@@ -53,6 +54,7 @@ use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 use testudo_base::prefix::Prefix;
+use testudo_ipsec::dataplane::Sample;
 
 /// The loaded filter of an instance.
 #[derive(Debug)]
@@ -62,10 +64,12 @@ pub struct Filter {
     inherited: bool,
     /// Programs behind the filter, on the ports of a cluster's node.
     claims: BTreeMap<u32, ClaimLink>,
-    /// The cluster's entry, as last written but for CLUSTER_SPREAD.
+    /// The cluster's entry, as last written but for CLUSTER_SPREAD and CLUSTER_DROPS_SOURCES.
     cluster: ClusterValue,
     /// The SPIs that are spread.
     spread: BTreeSet<u32>,
+    /// The sources that are dropped.
+    dropped: BTreeSet<IpAddr>,
     /// The addresses that all nodes of the cluster have.
     vips: BTreeSet<IpAddr>,
     /// Always equal to what the maps say.
@@ -83,8 +87,11 @@ impl Filter {
         loaded.layout.set(&FIRST_KEY, &layout_value(LAYOUT_VERSION, netns), &"version")?;
         let cluster = ClusterValue::default();
         let (vips, unselected) = (BTreeSet::new(), BTreeSet::new());
-        let (claims, spread) = (BTreeMap::new(), BTreeSet::new());
-        let mut this = Self { pins, loaded, inherited, claims, cluster, spread, vips, unselected };
+        let (claims, spread, dropped) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
+        let mut this = Self { pins, loaded, inherited, claims, cluster, spread, dropped, vips, unselected };
+        if inherited {
+            this.forget_alarms()?;
+        }
         this.unselected = this.addresses_with(UNSELECTED);
         Ok(this)
     }
@@ -173,6 +180,12 @@ impl Filter {
 
     fn counter_by_cpu(&self, set: CounterSet, reason: Reason) -> Result<Vec<Vec<u8>>> {
         self.loaded.counters.get_per_cpu(&set.key(reason), &reason.name())
+    }
+
+    /// Takes the first clear packet that each processor has dropped on a port since the last call,
+    /// because it must be protected.
+    pub fn take_clear(&self, port: PortIndex) -> Result<Vec<Sample>> {
+        self.loaded.take_clear(port)
     }
 
     /// The average time that the filter takes for a frame, over `runs` runs in the kernel

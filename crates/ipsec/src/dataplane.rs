@@ -29,7 +29,7 @@ pub use counters::{Counters, DirectionTotals, Totals};
 pub use event::Event;
 pub use local::LocalAddrs;
 pub use relay::{Relay, RelayParams};
-pub use sample::{HEAD_OCTETS, Sample};
+pub use sample::{HEAD_OCTETS, Sample, SampleSlots};
 pub use table::PolicyBlock;
 pub use testudo_wire::icmp::Sources;
 pub use transit::Note;

@@ -2,8 +2,8 @@
 
 use super::error::Result;
 use super::layout::{
-    ADDRESS, CLUSTER_DEFAULT_HOST, CLUSTER_ON, CLUSTER_ROUTED, CLUSTER_SPREAD, ClusterValue, UNSELECTED, VIP,
-    seen_number, seen_value,
+    ADDRESS, CLUSTER_DEFAULT_HOST, CLUSTER_DROPS_SOURCES, CLUSTER_ON, CLUSTER_ROUTED, CLUSTER_SPREAD,
+    ClusterValue, UNSELECTED, VIP, seen_number, seen_value,
 };
 use super::{FIRST_KEY, Filter};
 use std::collections::BTreeSet;
@@ -63,9 +63,10 @@ impl Filter {
         self.write_cluster()
     }
 
-    fn write_cluster(&self) -> Result<()> {
+    pub(super) fn write_cluster(&self) -> Result<()> {
         let spread = if self.spread.is_empty() { 0 } else { CLUSTER_SPREAD };
-        let value = ClusterValue { flags: self.cluster.flags | spread, ..self.cluster.clone() };
+        let drops = if self.dropped.is_empty() { 0 } else { CLUSTER_DROPS_SOURCES };
+        let value = ClusterValue { flags: self.cluster.flags | spread | drops, ..self.cluster.clone() };
         self.loaded.cluster.set(&FIRST_KEY, &value.encode(), &"of this node")
     }
 

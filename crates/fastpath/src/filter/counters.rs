@@ -5,9 +5,15 @@ use super::reason::Reason;
 use crate::fib::PortIndex;
 
 /// How many packets of a port had each reason since the maps were made.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FilterCounters {
     values: [u64; Reason::ALL.len()],
+}
+
+impl Default for FilterCounters {
+    fn default() -> Self {
+        Self { values: [0; Reason::ALL.len()] }
+    }
 }
 
 impl FilterCounters {

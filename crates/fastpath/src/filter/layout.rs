@@ -5,9 +5,11 @@ use crate::fib::PortIndex;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use testudo_base::lane::Spread;
 use testudo_base::prefix::Prefix;
-use testudo_base::spi::Shard;
+use testudo_base::spi::{Shard, Spi};
+use testudo_ipsec::dataplane::{HEAD_OCTETS, Sample};
 
-/// Grows with every change of a map or of a value's meaning.
+/// Grows with every change of a map or of a value's meaning, but not with a map or a flag that an
+/// older filter does without.
 pub(super) const LAYOUT_VERSION: u32 = 11;
 /// Ports of an instance.
 pub const MAX_PORTS: u16 = 64;
@@ -17,6 +19,8 @@ pub(super) const LOW_PORTS: u32 = 4096;
 const LOCAL_SLOTS: u32 = 256;
 /// Receive queues of a port.
 pub const MAX_QUEUES: u16 = 64;
+/// Sources that can be dropped at the same time.
+pub const MAX_DROPPED: u32 = 1024;
 /// Room for reasons, so that a new reason does not change the map.
 pub(super) const MAX_REASONS: u32 = 64;
 const PORT_CHECK_SOURCE: u16 = 1;
@@ -44,6 +48,9 @@ pub(super) const CLUSTER_ON: u32 = 1;
 pub(super) const CLUSTER_DEFAULT_HOST: u32 = 2;
 pub(super) const CLUSTER_SPREAD: u32 = 4;
 pub(super) const CLUSTER_ROUTED: u32 = 8;
+pub(super) const CLUSTER_DROPS_SOURCES: u32 = 16;
+/// Octets of `struct clear_head`.
+pub(super) const HEAD_LEN: usize = 4 + HEAD_OCTETS;
 /// Bit: the packets of an SPI are dealt out by their numbers.
 const SEEN_SPREAD: u32 = 1;
 
@@ -283,6 +290,23 @@ pub(super) fn address_key(addr: IpAddr) -> Vec<u8> {
     }
 }
 
+/// The `struct address6` of a source in `dropped`.
+pub(super) fn source_key(addr: IpAddr) -> [u8; 16] {
+    match addr {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+        IpAddr::V6(v6) => v6.octets(),
+    }
+}
+
+/// The packet from a `struct clear_head`. `None` if it is empty.
+pub(super) fn read_head(value: &[u8]) -> Option<Sample> {
+    let (length, octets) = value.split_first_chunk()?;
+    let length = u32::from_ne_bytes(*length);
+    let mut sample = Sample::of(Spi(0), octets.get(..(length as usize).min(HEAD_OCTETS))?);
+    sample.len = u16::try_from(length).unwrap_or(u16::MAX);
+    (length > 0).then_some(sample)
+}
+
 /// The slot of an address.
 pub(super) fn slot_of(addr: IpAddr) -> u32 {
     let octets = address_key(addr);
@@ -357,6 +381,9 @@ mod tests {
         assert_eq!(defined("CLUSTER_DEFAULT_HOST"), CLUSTER_DEFAULT_HOST);
         assert_eq!(defined("CLUSTER_SPREAD"), CLUSTER_SPREAD);
         assert_eq!(defined("CLUSTER_ROUTED"), CLUSTER_ROUTED);
+        assert_eq!(defined("CLUSTER_DROPS_SOURCES"), CLUSTER_DROPS_SOURCES);
+        assert_eq!(defined("MAX_DROPPED"), MAX_DROPPED);
+        assert_eq!(defined("HEAD_OCTETS") as usize, HEAD_OCTETS);
         assert_eq!(defined("SEEN_SPREAD"), SEEN_SPREAD);
     }
 

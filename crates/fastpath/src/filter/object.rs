@@ -2,9 +2,12 @@
 
 use super::bpffs::PinDir;
 use super::error::{FilterError, Result};
+use super::layout::{HEAD_LEN, read_head};
 use super::tables::{LocalTable, PortTable};
+use crate::fib::PortIndex;
 use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, ObjectBuilder, PrintLevel, ProgramMut};
 use std::os::fd::{AsFd, BorrowedFd};
+use testudo_ipsec::dataplane::Sample;
 
 /// Aligns the ELF file, because its headers are read in place.
 #[repr(align(8))]
@@ -49,6 +52,17 @@ impl FilterMap {
         Ok(values.map_err(self.failed("cannot read", entry))?.unwrap_or_default())
     }
 
+    /// Writes the values of all processors.
+    pub(super) fn set_per_cpu(
+        &self,
+        key: &[u8],
+        values: &[Vec<u8>],
+        entry: &dyn std::fmt::Display,
+    ) -> Result<()> {
+        let written = self.handle.update_percpu(key, values, MapFlags::ANY);
+        written.map_err(self.failed("cannot write", entry))
+    }
+
     /// Removes an entry, if it exists.
     pub(super) fn remove(&self, key: &[u8], entry: &dyn std::fmt::Display) -> Result<()> {
         match self.handle.delete(key) {
@@ -91,6 +105,8 @@ pub(super) struct Loaded {
     pub(super) cluster: FilterMap,
     pub(super) seen: FilterMap,
     pub(super) clocks: FilterMap,
+    pub(super) dropped: FilterMap,
+    pub(super) clear_heads: FilterMap,
     pub(super) sockets: FilterMap,
     pub(super) counters: FilterMap,
 }
@@ -121,6 +137,8 @@ impl Loaded {
             cluster: map("cluster")?,
             seen: map("seen")?,
             clocks: map("clocks")?,
+            dropped: map("dropped")?,
+            clear_heads: map("clear_heads")?,
             sockets: map("xsks")?,
             counters: map("counters")?,
             object,
@@ -130,6 +148,18 @@ impl Loaded {
     /// The program.
     pub(super) fn program(&self) -> Result<ProgramMut<'_>> {
         self.named(PROGRAM)
+    }
+
+    /// See [`super::Filter::take_clear`].
+    pub(super) fn take_clear(&self, port: PortIndex) -> Result<Vec<Sample>> {
+        let key = u32::from(port.0).to_ne_bytes();
+        let heads = self.clear_heads.get_per_cpu(&key, &"of a clear packet")?;
+        let samples: Vec<Sample> = heads.iter().filter_map(|head| read_head(head)).collect();
+        if !samples.is_empty() {
+            let empty = vec![vec![0; HEAD_LEN]; heads.len()];
+            self.clear_heads.set_per_cpu(&key, &empty, &"of a clear packet")?;
+        }
+        Ok(samples)
     }
 
     fn named(&self, name: &'static str) -> Result<ProgramMut<'_>> {

@@ -111,6 +111,8 @@ reasons! {
     /// For this node's kernel by the shard table, but the daemon has not confirmed in time that the
     /// table still holds.
     DropFenced = "drop_fenced", Drop;
+    /// From a source that an alarm has shut out for a time.
+    DropSource = "drop_source", Drop;
 }
 
 #[cfg(test)]

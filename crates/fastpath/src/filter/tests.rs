@@ -12,6 +12,7 @@ mod escape;
 mod fixtures;
 mod fragments;
 mod frames;
+mod sources;
 mod spread;
 mod switching;
 mod tables;

@@ -6,6 +6,8 @@ use crate::fib::PortIndex;
 use crate::port::PortStatistics;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use testudo_base::spi::Spi;
+use testudo_ipsec::dataplane::{Sample, SampleSlots};
 
 /// A counter that only the worker's thread writes.
 #[derive(Debug, Default)]
@@ -116,6 +118,7 @@ pub struct WorkerCounters {
     pub(super) turns: Counter,
     pub(super) sleeps: Counter,
     pub(super) events_lost: Counter,
+    overlaps: SampleSlots,
     drops: [Counter; WorkerDrop::COUNT],
 }
 
@@ -212,6 +215,7 @@ impl WorkerCounters {
             turns: Counter::default(),
             sleeps: Counter::default(),
             events_lost: Counter::default(),
+            overlaps: SampleSlots::default(),
             drops: std::array::from_fn(|_| Counter::default()),
         };
         ports.into_iter().enumerate().for_each(|(place, port)| this.name(place, port));
@@ -228,6 +232,20 @@ impl WorkerCounters {
     #[inline]
     pub(super) fn count_drop(&self, reason: WorkerDrop) {
         self.drops[reason as usize].add(1);
+    }
+
+    /// Counts a fragment that was lost. One that contradicts others may be an attacker's: its first
+    /// octets are kept.
+    pub(super) fn count_lost_fragment(&self, reason: WorkerDrop, fragment: &[u8]) {
+        self.count_drop(reason);
+        if reason == WorkerDrop::FragmentOverlap {
+            self.overlaps.offer(Spi(0), fragment);
+        }
+    }
+
+    /// Takes samples of fragments that contradict others: a few since the last call.
+    pub fn take_overlaps(&self) -> impl Iterator<Item = Sample> + '_ {
+        self.overlaps.take()
     }
 
     /// Packets that the worker itself dropped for this reason.

@@ -402,7 +402,9 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
             self.discard(frame, WorkerDrop::TransitTimeout);
         }
         let counters = &self.counters;
-        self.joining.expire(self.now, &mut self.pool, &mut |reason| counters.count_drop(reason));
+        self.joining.expire(self.now, &mut self.pool, &mut |reason, packet: &[u8]| {
+            counters.count_lost_fragment(reason, packet)
+        });
         self.count_held();
     }
 
@@ -429,7 +431,8 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
             self.discard(packet.frame, WorkerDrop::TransitTimeout);
         }
         let counters = &self.counters;
-        self.joining.clear(&mut self.pool, &mut |reason| counters.count_drop(reason));
+        self.joining
+            .clear(&mut self.pool, &mut |reason, packet: &[u8]| counters.count_lost_fragment(reason, packet));
         self.count_held();
         self.egress.close(&mut self.pool);
         self.pool.total() - self.pool.available()

@@ -78,23 +78,23 @@ impl Joining {
     }
 
     /// Keeps a fragment, or drops it. Returns how many fragments have become one packet, if they
-    /// have. `lost` is called for each dropped fragment, after its frame has returned to the pool.
+    /// have. `lost` is called for each dropped fragment, with its packet.
     pub(super) fn add(
         &mut self,
         frame: Frame,
         context: Context,
         now: u64,
         pool: &mut FramePool,
-        lost: &mut impl FnMut(WorkerDrop),
+        lost: &mut impl FnMut(WorkerDrop, &[u8]),
     ) -> Option<u64> {
         let Ok(Some(fragment)) = Fragment::parse(frame.data()) else {
-            lost(WorkerDrop::FragmentInvalid);
+            lost(WorkerDrop::FragmentInvalid, frame.data());
             pool.give(frame);
             return None;
         };
         let (packet, way) = (WaitingFragment(frame), way(context));
         let whole = self.reassembler.add(packet, fragment, way, now, &mut |waiting: WaitingFragment, why| {
-            lost(reason(why));
+            lost(reason(why), waiting.as_ref());
             pool.give(waiting.0);
         });
         let whole = whole?;
@@ -102,7 +102,7 @@ impl Joining {
         let frame = if self.whole.len() < MAX_WHOLE { copy(&whole, pool) } else { None };
         whole.into_packets().for_each(|waiting| pool.give(waiting.0));
         let Some(frame) = frame else {
-            (0..fragments).for_each(|_| lost(WorkerDrop::NoFrame));
+            (0..fragments).for_each(|_| lost(WorkerDrop::NoFrame, &[]));
             return None;
         };
         let Context { source, direction, .. } = context;
@@ -117,17 +117,22 @@ impl Joining {
     }
 
     /// Drops fragments that have waited for too long.
-    pub(super) fn expire(&mut self, now: u64, pool: &mut FramePool, lost: &mut impl FnMut(WorkerDrop)) {
+    pub(super) fn expire(
+        &mut self,
+        now: u64,
+        pool: &mut FramePool,
+        lost: &mut impl FnMut(WorkerDrop, &[u8]),
+    ) {
         self.reassembler.expire(now, &mut |waiting: WaitingFragment, why| {
-            lost(reason(why));
+            lost(reason(why), waiting.as_ref());
             pool.give(waiting.0);
         });
     }
 
     /// Drops everything.
-    pub(super) fn clear(&mut self, pool: &mut FramePool, lost: &mut impl FnMut(WorkerDrop)) {
+    pub(super) fn clear(&mut self, pool: &mut FramePool, lost: &mut impl FnMut(WorkerDrop, &[u8])) {
         self.reassembler.clear(&mut |waiting: WaitingFragment, why| {
-            lost(reason(why));
+            lost(reason(why), waiting.as_ref());
             pool.give(waiting.0);
         });
     }

@@ -54,10 +54,11 @@ impl Sample {
 
 /// Samples by reason. One worker writes them, and control reads them.
 #[derive(Debug)]
-pub(super) struct Samples([SamplesOfReason; REASONS.len()]);
+pub(super) struct Samples([SampleSlots; REASONS.len()]);
 
-#[derive(Debug)]
-struct SamplesOfReason {
+/// Samples of one reason. One worker writes them, and control reads them.
+#[derive(Debug, Default)]
+pub struct SampleSlots {
     seen: Counter,
     slots: [Slot; SLOTS],
 }
@@ -73,22 +74,18 @@ struct Slot {
 
 impl Samples {
     pub(super) fn new() -> Self {
-        let of_reason =
-            || SamplesOfReason { seen: Counter::default(), slots: std::array::from_fn(|_| Slot::default()) };
-        Self(std::array::from_fn(|_| of_reason()))
+        Self(std::array::from_fn(|_| SampleSlots::default()))
     }
 
     /// Counts a packet that is refused or, without an SA, put off; keeps its head if there is room.
     #[cold]
     pub(super) fn offer(&self, reason: DropReason, spi: Spi, packet: &[u8]) {
-        let Some(of_reason) = self.of(reason) else { return };
-        of_reason.seen.add(1);
-        if let Some(slot) = of_reason.slots.iter().find(|slot| !slot.is_full.load(Acquire)) {
-            slot.fill(&Sample::of(spi, packet));
+        if let Some(of_reason) = self.of(reason) {
+            of_reason.offer(spi, packet);
         }
     }
 
-    fn of(&self, reason: DropReason) -> Option<&SamplesOfReason> {
+    fn of(&self, reason: DropReason) -> Option<&SampleSlots> {
         REASONS.iter().position(|known| *known == reason).and_then(|at| self.0.get(at))
     }
 
@@ -99,7 +96,23 @@ impl Samples {
 
     /// Takes the samples of a reason, oldest first as far as they were taken in time.
     pub(super) fn take(&self, reason: DropReason) -> impl Iterator<Item = Sample> + '_ {
-        self.of(reason).into_iter().flat_map(|of_reason| &of_reason.slots).filter_map(Slot::take)
+        self.of(reason).into_iter().flat_map(SampleSlots::take)
+    }
+}
+
+impl SampleSlots {
+    /// Counts a packet, and keeps its head if there is room.
+    #[cold]
+    pub fn offer(&self, spi: Spi, packet: &[u8]) {
+        self.seen.add(1);
+        if let Some(slot) = self.slots.iter().find(|slot| !slot.is_full.load(Acquire)) {
+            slot.fill(&Sample::of(spi, packet));
+        }
+    }
+
+    /// Takes the samples, oldest first as far as they were taken in time.
+    pub fn take(&self) -> impl Iterator<Item = Sample> + '_ {
+        self.slots.iter().filter_map(Slot::take)
     }
 }
 

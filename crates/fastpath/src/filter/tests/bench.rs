@@ -2,12 +2,15 @@
 
 use super::frames::{CLUSTER_MAC, PORT_MAC, US4, US6};
 use crate::fib::PortIndex;
-use crate::filter::layout::{ADDRESS, ClusterValue, VIP, port_value, prefix_key, seen_number, seen_value};
+use crate::filter::layout::{
+    ADDRESS, ClusterValue, VIP, port_value, prefix_key, seen_number, seen_value, source_key,
+};
 use crate::filter::object::Loaded;
 use crate::filter::{CounterSet, FilterCounters, FilterPort, PrefixUse, Reason, RowClocks, STAMP_LEN, Stamp};
 use crate::mac::MacAddr;
 use libbpf_rs::{ProgramInput, ProgramMut};
 use std::os::fd::{AsRawFd, OwnedFd};
+use testudo_ipsec::dataplane::Sample;
 
 pub(super) const XDP_DROP: u32 = 1;
 pub(super) const XDP_PASS: u32 = 2;
@@ -86,6 +89,17 @@ impl Bench {
 
     pub(super) fn set_cluster(&self, cluster: &ClusterValue) {
         self.loaded.cluster.set(&[0; 4], &cluster.encode(), &"cluster").unwrap();
+    }
+
+    /// Drops a source until this nanosecond of CLOCK_BOOTTIME, if the table's flag says so.
+    pub(super) fn drop_source(&self, source: &str, until: u64) {
+        let key = source_key(source.parse().unwrap());
+        self.loaded.dropped.set(&key, &until.to_ne_bytes(), &source).unwrap();
+    }
+
+    /// The beginnings of clear packets that were dropped.
+    pub(super) fn take_clear(&self) -> Vec<Sample> {
+        self.loaded.take_clear(PORT).unwrap()
     }
 
     /// Has the highest number of an SPI recorded from now on.

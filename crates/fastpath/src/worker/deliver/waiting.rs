@@ -50,7 +50,7 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
             return self.discard(frame, WorkerDrop::Resubmitted);
         }
         let counters = &self.counters;
-        let lost = &mut |reason| counters.count_drop(reason);
+        let lost = &mut |reason, packet: &[u8]| counters.count_lost_fragment(reason, packet);
         if let Some(fragments) = self.joining.add(frame, context, self.now, &mut self.pool, lost) {
             // The reassembled packet replaces one of the fragments.
             counters.joined.add(fragments - 1);

@@ -87,6 +87,10 @@ fn overlaps_and_a_want_of_frames_lose_all_fragments_with_a_name() {
     arrive(&mut worker, WAN, &pieces(&packet, 400)[1], Class::Esp);
     worker.turn(1);
     assert_eq!(dropped(&worker, WorkerDrop::FragmentOverlap), 2);
+    let heads: Vec<Vec<u8>> =
+        worker.counters().take_overlaps().map(|sample| sample.head().to_vec()).collect();
+    assert_eq!(heads.len(), 2);
+    assert!(heads.iter().all(|head| packet[12..20] == head[12..20]), "the addresses of the packet");
     let hoard: Vec<Frame> = std::iter::from_fn(|| worker.pool_mut().take_jumbo()).collect();
     let large = pieces(&ipv4(PEER, CLIENT, 5001, false), 1400);
     for piece in &large {
