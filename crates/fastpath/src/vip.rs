@@ -16,9 +16,10 @@ pub mod host;
 mod nd;
 mod socket;
 
+pub(crate) use socket::PacketSocket;
+
 use crate::error::{Error, Result};
 use crate::mac::MacAddr;
-use socket::PacketSocket;
 use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, UdpSocket};

@@ -13,12 +13,12 @@ const fn insn(code: u32, jt: u8, jf: u8, k: u32) -> libc::sock_filter {
 
 /// Sends frames, and receives those of one type.
 #[derive(Debug)]
-pub(super) struct PacketSocket(OwnedFd);
+pub(crate) struct PacketSocket(OwnedFd);
 
 impl PacketSocket {
     /// Opens a socket on the interface with this number. Of IPv6 it receives only ICMPv6 messages
     /// of the given type.
-    pub(super) fn open(ifindex: u32, kind: EtherType, icmpv6: Option<u8>) -> io::Result<Self> {
+    pub(crate) fn open(ifindex: u32, kind: EtherType, icmpv6: Option<u8>) -> io::Result<Self> {
         let this = Self(socket::packet()?);
         if let Some(icmpv6) = icmpv6 {
             this.receive_only(icmpv6)?;
@@ -57,7 +57,7 @@ impl PacketSocket {
     }
 
     /// The next frame, cut to the buffer. `None` if there is none.
-    pub(super) fn receive<'a>(&self, buffer: &'a mut [u8]) -> io::Result<Option<&'a [u8]>> {
+    pub(crate) fn receive<'a>(&self, buffer: &'a mut [u8]) -> io::Result<Option<&'a [u8]>> {
         match socket::receive(self.as_fd(), buffer) {
             Ok(length) => Ok(buffer.get(..length)),
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(None),
