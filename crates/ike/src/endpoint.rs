@@ -303,6 +303,16 @@ impl Endpoint {
         self.env.table.of_connection(connection).flat_map(|sa| SaNames(sa).children())
     }
 
+    /// True if an authenticated peer is at this address.
+    pub fn has_peer_at(&self, address: IpAddr) -> bool {
+        self.env.table.by_addr(address).any(|sa| sa.is_established())
+    }
+
+    /// True if a loaded connection names exactly this address as its peer's.
+    pub fn is_named(&self, address: IpAddr) -> bool {
+        self.env.loaded.connections.naming(address) > 0
+    }
+
     /// One IKE SA.
     pub fn sa(&self, id: IkeSaId) -> Option<IkeSaStatus> {
         self.env.table.get(id).filter(|sa| !sa.is_gone()).map(IkeSaStatus::from)
@@ -311,6 +321,11 @@ impl Endpoint {
     /// Counters.
     pub fn stats(&self) -> &Stats {
         &self.env.effects.stats
+    }
+
+    /// Counters, for [`Stats::take_sources`].
+    pub fn stats_mut(&mut self) -> &mut Stats {
+        &mut self.env.effects.stats
     }
 
     /// The counters of exchanges, to be reset.

@@ -68,6 +68,9 @@ testudo_base::reasons! {
     }
 }
 
+/// Sources that are remembered for each reason until they are taken.
+const MAX_SOURCES: usize = 16;
+
 /// Counters since the start of the endpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
@@ -90,8 +93,8 @@ pub struct Stats {
     discards: [u64; Discard::COUNT],
     /// The address whose datagram is being processed.
     source: Option<IpAddr>,
-    /// The source of the latest datagram that was refused for each reason, where it is known.
-    sources: [Option<IpAddr>; Discard::COUNT],
+    /// How many datagrams of which source were refused for each reason, since they were taken.
+    sources: [Vec<(IpAddr, u64)>; Discard::COUNT],
 }
 
 impl Stats {
@@ -100,10 +103,10 @@ impl Stats {
         self.discards.get(reason as usize).copied().unwrap_or_default()
     }
 
-    /// The source of the latest datagram that was refused for this reason. Anybody can forge one
-    /// until IKE_AUTH.
-    pub fn latest_source(&self, reason: Discard) -> Option<IpAddr> {
-        self.sources.get(reason as usize).copied().flatten()
+    /// Takes the sources of datagrams that were refused for this reason, with the number of each:
+    /// the first few since the last call. Anybody can forge one until IKE_AUTH.
+    pub fn take_sources(&mut self, reason: Discard) -> Vec<(IpAddr, u64)> {
+        self.sources.get_mut(reason as usize).map(std::mem::take).unwrap_or_default()
     }
 
     /// Sets whose datagram is refused by what follows.
@@ -120,8 +123,12 @@ impl Stats {
         if let Some(counter) = self.discards.get_mut(reason as usize) {
             *counter += 1;
         }
-        if let Some(source) = self.sources.get_mut(reason as usize) {
-            *source = self.source;
+        if let Some((source, sources)) = self.source.zip(self.sources.get_mut(reason as usize)) {
+            if let Some((_, count)) = sources.iter_mut().find(|(known, _)| *known == source) {
+                *count += 1;
+            } else if sources.len() < MAX_SOURCES {
+                sources.push((source, 1));
+            }
         }
         match reason {
             Discard::Malformed | Discard::Integrity => self.exchanges.count(None, ExchangeCounter::Invalid),

@@ -62,6 +62,8 @@ impl Session<'_> {
             });
             return Ok(());
         }
+        let shown = self.shown_source(path);
+        self.env.effects.stats.set_source(shown);
         let seen = digest(bytes);
         let is_old = header.message_id < self.sa.incoming.expected
             && (place != WindowPlace::BesideWindow || encrypted.fragment.is_some());
@@ -115,6 +117,15 @@ impl Session<'_> {
             (_, true) => self.protected_response(header, opened.payloads()),
             (_, false) => self.protected_request(&request, opened.payloads()),
         }
+    }
+
+    /// The source of a message, if its sender has shown that it receives what is sent there: of a
+    /// half-open IKE SA, where IKE_SA_INIT came from, because the SPI that only its answer has is in
+    /// the message; later, where the peer is. Behind a NAT a message may name any other.
+    pub(super) fn shown_source(&self, path: Path) -> Option<IpAddr> {
+        let half_open = self.sa.phase.half_open_source().map(|source| source.addr);
+        let shown = half_open.unwrap_or_else(|| self.sa.path.remote.ip());
+        (shown == path.remote.ip()).then_some(shown)
     }
 
     /// An authentic message has arrived: the peer is alive, and reachable at its source.

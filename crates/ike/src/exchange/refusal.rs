@@ -40,7 +40,8 @@ impl Session<'_> {
     ) -> Result<(), Reason> {
         let from = format!("{} of {}", request.exchange, request.path.remote);
         // Its signature was verified by another thread: its datagram has long been processed.
-        self.env.effects.stats.set_source(Some(request.path.remote.ip()));
+        let shown = self.shown_source(request.path);
+        self.env.effects.stats.set_source(shown);
         self.env.effects.discard_initiator(self.now, self.sa, &from, &why);
         self.env.effects.stats.set_source(None);
         self.respond(request, vec![Payload::Notify(notify)])?;

@@ -225,6 +225,30 @@ fn tunnels_end_within_remote_addrs() {
     assert_eq!(tunnel(&world).1, "192.0.2.78");
 }
 
+/// Behind a NAT, as it says, a guesser may send from any address. It is named where it has shown that
+/// it receives, and nobody else for it.
+#[test]
+fn only_a_source_that_has_shown_itself_is_named_for_a_refusal() {
+    let mut world = sun(|connection| connection.remote_addrs = vec![range("192.0.2.0-192.0.2.255")]);
+    let named = |world: &mut World, reason| world.hosts[0].endpoint.stats_mut().take_sources(reason);
+    let forged = "203.0.113.9:4500";
+    for (seed, source, expected) in
+        [(70, "192.0.2.1:4500", vec![(OWN.parse().unwrap(), 1)]), (71, forged, vec![])]
+    {
+        let mut peer = Peer::init(&mut world, seed, lie());
+        let mut bytes = auth_for(&mut peer, OWN);
+        *bytes.last_mut().unwrap() ^= 1;
+        assert_eq!(peer::exchange(&mut world, from(source), &bytes), Vec::<Vec<u8>>::new());
+        assert_eq!(named(&mut world, Discard::Integrity), expected, "{source}");
+    }
+    let mut peer = Peer::init(&mut world, 72, lie());
+    let bytes = auth_for(&mut peer, OWN);
+    peer.path = from(forged);
+    assert_eq!(only_notify(peer.request_bytes(&mut world, bytes)), NotifyType::AuthenticationFailed);
+    assert_eq!(world.hosts[0].endpoint.stats().discarded(Discard::Refused), 1);
+    assert_eq!(named(&mut world, Discard::Refused), []);
+}
+
 /// Two peers at one place, or one that says it is where the other is, do not reauthenticate each
 /// other's IKE SAs.
 #[test]
