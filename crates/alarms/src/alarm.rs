@@ -5,7 +5,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// Sources that an alarm names at most.
+/// Sources that an alarm names at most: those with most sightings.
 const MAX_SOURCES: usize = 8;
 
 /// What an alarm is about.
@@ -42,6 +42,10 @@ pub struct Source {
     pub address: IpAddr,
     /// Sightings with it.
     pub count: u64,
+    /// Of these, those of the second in progress.
+    pub(crate) second: (u64, u64),
+    /// Until when it is dropped.
+    pub(crate) until: Option<Duration>,
 }
 
 /// An alarm, under way or over.
@@ -65,19 +69,37 @@ pub struct Alarm {
     pub count: u64,
     /// The most sightings in one second.
     pub peak: u64,
-    /// Where they come from: the first few sources.
+    /// Where most of them come from.
     pub sources: Vec<Source>,
     /// The first sighting, for people.
     pub evidence: String,
 }
 
 impl Alarm {
-    pub(crate) fn note_source(&mut self, address: IpAddr, count: u64) {
+    pub(crate) fn note_source(&mut self, now: Duration, address: IpAddr, count: u64) {
+        let new = Source { address, count, second: (now.as_secs(), count), until: None };
         if let Some(source) = self.sources.iter_mut().find(|source| source.address == address) {
             source.count = source.count.saturating_add(count);
+            let (second, so_far) = source.second;
+            let so_far = if second == now.as_secs() { so_far } else { 0 };
+            source.second = (now.as_secs(), so_far.saturating_add(count));
         } else if self.sources.len() < MAX_SOURCES {
-            self.sources.push(Source { address, count });
+            self.sources.push(new);
+        } else if let Some(least) = self.sources.iter_mut().min_by_key(|source| source.count)
+            && least.count < count
+        {
+            *least = new;
         }
+    }
+
+    /// Finds a source to drop for this time: one that has so many sightings by itself in the second
+    /// in progress. What comes of it meanwhile was under way.
+    pub(crate) fn drop_source(&mut self, now: Duration, threshold: u64, time: Duration) -> Option<IpAddr> {
+        let is_free = |source: &Source| source.until.is_none_or(|until| now >= until);
+        let is_many = |source: &Source| source.second.0 == now.as_secs() && source.second.1 >= threshold;
+        let due = self.sources.iter_mut().find(|source| is_many(source) && is_free(source))?;
+        due.until = Some(now.saturating_add(time));
+        Some(due.address)
     }
 }
 

@@ -76,6 +76,24 @@ impl Kind {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
 
+    /// True if its sightings name the sources of packets from outside, each with its own count.
+    pub fn names_sources(self) -> bool {
+        match self {
+            Self::ReplayBurst
+            | Self::ForgedPackets
+            | Self::CounterReversal
+            | Self::SpiScan
+            | Self::IkeBruteForce
+            | Self::HalfOpenFlood => true,
+            Self::ClearText
+            | Self::FragmentOverlap
+            | Self::AddressSpoofing
+            | Self::PathMtu
+            | Self::Certificate
+            | Self::Reordering => false,
+        }
+    }
+
     /// What has been seen, for a sentence that begins with a number.
     pub fn what(self) -> &'static str {
         match self {

@@ -1,7 +1,10 @@
 //! When an alarm is raised, how serious it is, and what is done.
 
 use crate::kind::{Kind, Severity};
+use std::net::IpAddr;
 use std::path::PathBuf;
+use std::time::Duration;
+use testudo_base::prefix::Prefix;
 
 /// How one kind is judged.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,31 +15,44 @@ pub struct Rule {
     pub threshold: u64,
     /// The program to be run when an alarm is raised, and when it ends.
     pub run: Option<PathBuf>,
+    /// For how long the packets of a source are dropped that has as many sightings by itself as raise
+    /// an alarm. `None`: they are not. Only for kinds that [name sources](Kind::names_sources).
+    pub drop_source: Option<Duration>,
 }
 
 /// The rules of all kinds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rules([Rule; Kind::COUNT]);
+pub struct Rules {
+    kinds: [Rule; Kind::COUNT],
+    /// Sources that are never dropped.
+    pub never_drop: Vec<Prefix>,
+}
 
 impl Rules {
     /// The rule of a kind.
     pub fn of(&self, kind: Kind) -> &Rule {
-        let [first, ..] = &self.0;
-        self.0.get(kind as usize).unwrap_or(first)
+        let [first, ..] = &self.kinds;
+        self.kinds.get(kind as usize).unwrap_or(first)
     }
 
     /// The rule of a kind, to be changed.
     pub fn of_mut(&mut self, kind: Kind) -> Option<&mut Rule> {
-        self.0.get_mut(kind as usize)
+        self.kinds.get_mut(kind as usize)
+    }
+
+    /// True if the packets of a source may be dropped.
+    pub(crate) fn may_drop(&self, source: IpAddr) -> bool {
+        !self.never_drop.iter().any(|prefix| prefix.contains(source))
     }
 }
 
 impl Default for Rules {
     fn default() -> Self {
-        Self(Kind::ALL.map(|kind| {
+        let kinds = Kind::ALL.map(|kind| {
             let (severity, threshold) = by_default(kind);
-            Rule { severity: Some(severity), threshold, run: None }
-        }))
+            Rule { severity: Some(severity), threshold, run: None, drop_source: None }
+        });
+        Self { kinds, never_drop: Vec::new() }
     }
 }
 

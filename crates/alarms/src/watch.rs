@@ -17,6 +17,8 @@ const NEWS_INTERVAL: Duration = Duration::from_secs(60);
 const MAX_SUBJECTS: usize = 4096;
 /// Alarms of one kind at the same time. Further subjects count for the gateway as a whole.
 const MAX_ALARMS_PER_KIND: usize = 64;
+/// Sources of one second that are remembered in case an alarm is raised in it.
+const MAX_RECENT: usize = 64;
 /// Alarms that are remembered after their end.
 const MAX_ENDED: usize = 256;
 
@@ -53,6 +55,8 @@ pub enum News {
     Lasts(Alarm),
     /// It is over.
     Ended(Alarm),
+    /// The packets of one of its sources are to be dropped for this time.
+    Drop(Alarm, IpAddr, Duration),
 }
 
 /// What is known of one kind and subject.
@@ -67,8 +71,19 @@ struct Track {
 #[derive(Debug)]
 struct First {
     at: Duration,
-    source: Option<IpAddr>,
     evidence: String,
+    /// The sources of about the last second.
+    recent: VecDeque<(Duration, IpAddr, u64)>,
+}
+
+impl First {
+    fn note_source(&mut self, now: Duration, source: Option<(IpAddr, u64)>) {
+        let is_old = |(at, ..): &(Duration, IpAddr, u64)| now.saturating_sub(*at) >= Duration::from_secs(1);
+        while self.recent.len() >= MAX_RECENT || self.recent.front().is_some_and(is_old) {
+            self.recent.pop_front();
+        }
+        self.recent.extend(source.map(|(address, count)| (now, address, count)));
+    }
 }
 
 #[derive(Debug)]
@@ -114,7 +129,7 @@ impl Watch {
         let Sighting { kind, subject, count, source, evidence, decisive } = sighting;
         let rule = self.rules.of(kind);
         let Some(severity) = rule.severity.filter(|_| count > 0) else { return };
-        let threshold = rule.threshold;
+        let (threshold, time) = (rule.threshold, rule.drop_source);
         let subject = self.room_for(kind, subject);
         let track = self.tracks.entry((kind, subject.clone())).or_insert_with(|| Track::new(now));
         track.rate.advance(now, track.alarm.is_none());
@@ -125,9 +140,12 @@ impl Watch {
         let second = track.rate.of_last_second();
         let is_above = decisive || track.rate.is_above(threshold);
         if let Some(lasting) = &mut track.alarm {
-            return lasting.grow(now, count, second, source, is_above);
+            lasting.grow(now, count, second, source, is_above);
+            self.news.extend(lasting.drop_source(now, threshold, time, &self.rules));
+            return;
         }
-        let first = track.first.get_or_insert(First { at: now, source, evidence });
+        let first = track.first.get_or_insert(First { at: now, evidence, recent: VecDeque::new() });
+        first.note_source(now, source.map(|address| (address, count)));
         if !is_above {
             return;
         }
@@ -149,14 +167,12 @@ impl Watch {
             sources: Vec::new(),
             evidence: std::mem::take(&mut first.evidence),
         };
-        if let Some(address) = first.source {
-            alarm.note_source(address, second.saturating_sub(count).max(1));
-        }
-        if let Some(address) = source.filter(|source| first.source != Some(*source)) {
-            alarm.note_source(address, count);
+        for (at, address, count) in first.recent.drain(..) {
+            alarm.note_source(at, address, count);
         }
         self.news.push_back(News::Raised(alarm.clone()));
-        track.alarm = Some(Lasting { alarm, above: now, told: now });
+        let lasting = track.alarm.insert(Lasting { alarm, above: now, told: now });
+        self.news.extend(lasting.drop_source(now, threshold, time, &self.rules));
     }
 
     /// Lets time pass: ends alarms whose subjects have been quiet, and forgets those of which
@@ -236,11 +252,24 @@ impl Lasting {
         self.alarm.peak = self.alarm.peak.max(second);
         self.alarm.latest = now;
         if let Some(address) = source {
-            self.alarm.note_source(address, count);
+            self.alarm.note_source(now, address, count);
         }
         if is_above {
             self.above = now;
         }
+    }
+
+    /// The source that has just reached the threshold, if there is a time to drop it for.
+    fn drop_source(
+        &mut self,
+        now: Duration,
+        threshold: u64,
+        time: Option<Duration>,
+        rules: &Rules,
+    ) -> Option<News> {
+        let time = time?;
+        let source = self.alarm.drop_source(now, threshold, time).filter(|source| rules.may_drop(*source))?;
+        Some(News::Drop(self.alarm.clone(), source, time))
     }
 }
 

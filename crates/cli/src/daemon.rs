@@ -47,6 +47,12 @@ enum ShowError {
     Json(#[from] serde_json::Error),
 }
 
+/// The user, for the daemon's log: the one who has become root by sudo, or else the present one.
+pub(crate) fn user() -> Option<String> {
+    let named = |variable| std::env::var(variable).ok().filter(|name: &String| !name.is_empty());
+    named("SUDO_USER").or_else(|| named("USER"))
+}
+
 /// Asks, and prints the answer as JSON or for people; failures go to standard error, with the
 /// command's name. While the daemon is slow, or the command waits for something, a progress line
 /// says so.

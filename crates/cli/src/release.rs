@@ -104,7 +104,7 @@ fn agreed(question: &str, mut answers: impl BufRead, mut to: impl Write) -> io::
 
 fn release(client: &mut Client, args: &ReleaseArgs) -> Result<Opened, Error> {
     let released = request(client, args, |message| {
-        if let Some(user) = user() {
+        if let Some(user) = daemon::user() {
             message.add("by", user);
         }
     })?;
@@ -119,12 +119,6 @@ fn request(
     let mut message = Message::new().with("prefix", args.prefix.to_string());
     more(&mut message);
     Released::from_message(&client.command("testudo-release", message)?)
-}
-
-/// The user, for the daemon's log: the one who has become root by sudo, or else the present one.
-fn user() -> Option<String> {
-    let named = |variable| std::env::var(variable).ok().filter(|name: &String| !name.is_empty());
-    named("SUDO_USER").or_else(|| named("USER"))
 }
 
 fn format(opened: &Opened) -> String {

@@ -10,18 +10,18 @@ mod neighbours;
 mod packets;
 mod program;
 
-pub(crate) use neighbours::Claims;
+pub(crate) use neighbours::{Claims, OwnClaims};
 pub(crate) use packets::{PacketSource, SaView};
 pub(crate) use program::Programs;
 
 use crate::clock::time_of_day;
+use crate::ike::Ike;
 use ike::IkeCounts;
 use packets::PacketCounts;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use testudo_alarms::{Alarm, Kind, News, Rules, Sighting, Subject, Watch};
-use testudo_ike::endpoint::Stats;
 use testudo_ike::output::{ChildSaId, UnixTime};
 use testudo_vici::alarms::{AlarmPage, AlarmReport, MAX_ALARMS_PER_PAGE};
 use testudo_vici::counters::Named;
@@ -50,7 +50,7 @@ pub(crate) struct Counts<'a> {
     /// What the data plane tells.
     pub(crate) packets: &'a dyn PacketSource,
     /// What IKE tells.
-    pub(crate) ike: &'a Stats,
+    pub(crate) ike: &'a mut Ike,
 }
 
 impl Alarms {
@@ -72,15 +72,22 @@ impl Alarms {
         self.is_on.then_some(self.next_look)
     }
 
-    /// Reads the counters, if it is time to.
-    pub(crate) fn look(&mut self, counts: &Counts<'_>) {
-        let now = Instant::now();
-        if !self.is_on || now < self.next_look {
-            return;
-        }
-        self.next_look = now + LOOK_INTERVAL;
+    /// True if it is time to look.
+    pub(crate) fn is_due(&self) -> bool {
+        self.is_on && Instant::now() >= self.next_look
+    }
+
+    /// True if this kind is watched for.
+    pub(crate) fn watches(&self, kind: Kind) -> bool {
+        self.is_on && self.watch.rules().of(kind).severity.is_some()
+    }
+
+    /// Reads the counters, when it is time to.
+    pub(crate) fn look(&mut self, counts: Counts<'_>) {
+        self.next_look = Instant::now() + LOOK_INTERVAL;
         let at = self.clock();
-        let seen = self.packets.look(counts.packets).into_iter().chain(self.ike.look(counts.ike));
+        let of_ike = self.ike.look(counts.ike.stats_mut());
+        let seen = self.packets.look(counts.packets).into_iter().chain(of_ike);
         for sighting in seen {
             self.watch.see(at, sighting);
         }
@@ -157,6 +164,7 @@ impl Alarms {
             watching: self.is_on,
             last: self.watch.last(),
             more,
+            dropped: Vec::new(),
             alarms: alarms.into_iter().map(|alarm| self.report(alarm)).collect(),
         }
     }

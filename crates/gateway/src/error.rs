@@ -14,7 +14,7 @@ use testudo_cluster::member::{AskError, DrainError, NodesError};
 use testudo_cluster::node::NodeId;
 use testudo_crypto::CryptoError;
 use testudo_fastpath::error::Error as FastpathError;
-use testudo_fastpath::filter::{FilterError, MAX_QUEUES};
+use testudo_fastpath::filter::{FilterError, MAX_DROPPED, MAX_QUEUES};
 use testudo_fastpath::netlink::NetlinkError;
 use testudo_fastpath::tun::TunError;
 use testudo_ike::endpoint::LoadError;
@@ -214,6 +214,12 @@ pub(crate) enum Error {
     /// The prefix does not stay shut any more.
     #[error("{0} is not shut")]
     NoLongerShut(Prefix),
+    /// No more sources can be dropped.
+    #[error("those from {MAX_DROPPED} sources are dropped already")]
+    ManyDropped,
+    /// The packets of the source are not dropped.
+    #[error("packets from {0} are not dropped: `testudo alarms` lists the sources whose are")]
+    NotDropped(IpAddr),
     /// The data path did not open the prefix.
     #[error("cannot open {prefix}: {source}; it stays shut")]
     NotOpened { prefix: Prefix, source: Box<Error> },

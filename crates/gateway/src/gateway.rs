@@ -8,6 +8,7 @@
 
 mod alarms;
 mod cluster;
+mod dropped;
 mod ending;
 mod names;
 mod notes;
@@ -18,7 +19,7 @@ mod traffic;
 
 pub(crate) use notes::Note;
 
-use crate::alarms::{Alarms, Claims, Programs};
+use crate::alarms::{Alarms, Claims, OwnClaims, Programs};
 use crate::backoff::apply_with_backoff;
 use crate::clock::{cluster_time, on_boottime};
 use crate::cluster::rollback::Rollback;
@@ -35,6 +36,7 @@ use crate::reserved::reserved;
 use crate::resolver::Resolver;
 use crate::updown::Updown;
 use crate::virtual_ips::VirtualIps;
+use dropped::DroppedSources;
 use ending::Ending;
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::RawFd;
@@ -100,8 +102,10 @@ pub(crate) struct Gateway {
     pub(crate) alarms: Alarms,
     /// Where neighbours were.
     claims: Claims,
+    own_claims: OwnClaims,
     /// The programs that alarms have started.
     programs: Programs,
+    dropped: DroppedSources,
     /// When all connections are next checked for what they lack.
     next_look: Instant,
     pub(crate) updown: Updown,
@@ -182,7 +186,9 @@ impl Gateway {
             virtual_ips: VirtualIps::default(),
             alarms: Alarms::new(rules),
             claims: Claims::default(),
+            own_claims: OwnClaims::default(),
             programs: Programs::default(),
+            dropped: DroppedSources::default(),
             next_look: Instant::now() + REMINDER_INTERVAL,
             updown,
             resolver,

@@ -9,7 +9,7 @@ use testudo_ike::cert::Credentials;
 use testudo_ike::config::{Connection, Pool, SharedSecret};
 use testudo_ike::endpoint::{
     Done, Endpoint, EndpointConfig, Exchanges, IkeSaStatus, InitiateError, Job, JobId, LoadError, PacketEnds,
-    PoolError, SaNames, Target, TerminateError, Terminating,
+    PoolError, SaNames, Stats, Target, TerminateError, Terminating,
 };
 use testudo_ike::output::{ChildSaId, IkeSaId, Path, Time, UnixTime};
 use testudo_ipsec::selector::AddrRange;
@@ -37,6 +37,14 @@ impl Deref for Ike {
 impl Ike {
     /// The member of a cluster, if the gateway does not stand alone.
     pub(crate) fn member(&mut self) -> Option<&mut Member> {
+        match self {
+            Self::Alone(_) => None,
+            Self::Member(member) => Some(member),
+        }
+    }
+
+    /// The same, to look at.
+    pub(crate) fn as_member(&self) -> Option<&Member> {
         match self {
             Self::Alone(_) => None,
             Self::Member(member) => Some(member),
@@ -189,6 +197,11 @@ impl Ike {
         result: Result<Vec<IpAddr>, LookupError>,
     ) -> Vec<String> {
         self.endpoint_mut().resolved(now, name, result)
+    }
+
+    /// Counters, to take the sources of refused datagrams.
+    pub(crate) fn stats_mut(&mut self) -> &mut Stats {
+        self.endpoint_mut().stats_mut()
     }
 
     /// Counters of the messages, to be reset.

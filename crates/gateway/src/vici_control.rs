@@ -465,7 +465,11 @@ impl Control for Gateway {
     }
 
     fn alarms(&self, above: u64) -> AlarmPage {
-        self.alarms.page(above)
+        AlarmPage { dropped: self.dropped_sources(), ..self.alarms.page(above) }
+    }
+
+    fn accept_source(&mut self, source: IpAddr, by: Option<&str>) -> Result<(), CommandError> {
+        Ok(Gateway::accept_source(self, source, by)?)
     }
 
     fn exchanges(&self) -> &Exchanges {

@@ -1,11 +1,17 @@
-//! `testudo-alarms`, a command that strongSwan does not have: what the watch has found, and the
-//! event `testudo-alarm`.
+//! `testudo-alarms` and `testudo-accept`, commands that strongSwan does not have: what the watch has
+//! found, and an end to the dropping of a source; and the event `testudo-alarm`.
 //!
 //! ```text
 //! testudo-alarms { above = <number: alarms after this one> } => {
 //!     watching = <yes or no>
 //!     last = <number of the latest alarm>
 //!     more = <yes: ask again, above the last of these>
+//!     dropped = {
+//!         <address> = {
+//!             alarm = <number of the alarm because of which its packets are dropped>
+//!             until = <time (RFC 3339)>
+//!         }
+//!     }
 //!     alarms = {
 //!         <number> = {
 //!             kind = <name>
@@ -23,6 +29,15 @@
 //!             }
 //!         }
 //!     }
+//! }
+//! ```
+//!
+//! ```text
+//! testudo-accept {
+//!     source = <address: its packets are let in again>
+//!     by = <user, for the log>
+//! } => {
+//!     success = yes
 //! }
 //! ```
 //!
@@ -69,6 +84,17 @@ pub struct AlarmReport {
     pub evidence: String,
 }
 
+/// A source whose packets are dropped.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct DroppedSource {
+    /// Its address.
+    pub source: String,
+    /// The alarm because of which they are dropped.
+    pub alarm: u64,
+    /// Until when (RFC 3339).
+    pub until: String,
+}
+
 /// Some of the alarms, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AlarmPage {
@@ -78,6 +104,8 @@ pub struct AlarmPage {
     pub last: u64,
     /// There are more after the last of these.
     pub more: bool,
+    /// All sources whose packets are dropped.
+    pub dropped: Vec<DroppedSource>,
     /// The alarms.
     pub alarms: Vec<AlarmReport>,
 }
@@ -89,18 +117,32 @@ impl AlarmPage {
         for alarm in &self.alarms {
             alarms.add_section(&alarm.number.to_string(), alarm.to_message());
         }
+        let mut dropped = Message::new();
+        for DroppedSource { source, alarm, until } in &self.dropped {
+            let mut entry = Message::new().with("until", until.as_str());
+            entry.add_text("alarm", alarm);
+            dropped.add_section(source, entry);
+        }
         let mut page = Message::new().with("watching", boolean(self.watching));
         page.add_text("last", self.last);
-        page.with("more", boolean(self.more)).with_section("alarms", alarms)
+        let page = page.with("more", boolean(self.more)).with_section("dropped", dropped);
+        page.with_section("alarms", alarms)
     }
 
     /// Reads the answer to `testudo-alarms`.
     pub fn from_message(message: &Message) -> Result<Self, Error> {
         let alarms = section(message, "alarms")?.sections();
+        // A daemon of an earlier version drops none.
+        let dropped = message.section("dropped").into_iter().flat_map(Message::sections);
+        let dropped = dropped.map(|(source, entry)| {
+            let until = text(entry, "until")?.to_owned();
+            Ok(DroppedSource { source: source.to_owned(), alarm: number(entry, "alarm")?, until })
+        });
         Ok(Self {
             watching: read_boolean(message, "watching")?,
             last: number(message, "last")?,
             more: read_boolean(message, "more")?,
+            dropped: dropped.collect::<Result<_, Error>>()?,
             alarms: alarms
                 .map(|(number, alarm)| AlarmReport::from_message(number, alarm))
                 .collect::<Result<_, _>>()?,
@@ -168,7 +210,9 @@ mod tests {
         };
         let over = AlarmReport { number: 8, ended: Some("2026-01-01T00:00:09Z".into()), ..alarm.clone() };
         let over = AlarmReport { sa: None, sources: Vec::new(), ..over };
-        let page = AlarmPage { watching: true, last: 8, more: false, alarms: vec![alarm, over] };
+        let until = "2026-01-01T00:10:00Z".to_owned();
+        let dropped = vec![DroppedSource { source: "2001:db8::1".into(), alarm: 7, until }];
+        let page = AlarmPage { watching: true, last: 8, more: false, dropped, alarms: vec![alarm, over] };
         assert_eq!(AlarmPage::from_message(&page.to_message()).unwrap(), page);
         assert_eq!(
             AlarmPage::from_message(&AlarmPage::default().to_message()).unwrap(),
@@ -183,7 +227,15 @@ mod tests {
         assert!(AlarmPage::from_message(&whole).is_ok());
         assert!(AlarmPage::from_message(&Message::new()).is_err());
         let empty = Message::new().with_section("1", Message::new());
-        let message = Message::new().with("watching", "yes").with("last", "1").with("more", "no");
-        assert!(AlarmPage::from_message(&message.with_section("alarms", empty)).is_err());
+        let message = || Message::new().with("watching", "yes").with("last", "1").with("more", "no");
+        let page = |alarms: &Message, dropped: &Message| {
+            let message = message().with_section("alarms", alarms.clone());
+            AlarmPage::from_message(&message.with_section("dropped", dropped.clone()))
+        };
+        assert!(page(&Message::new(), &Message::new()).is_ok());
+        let earlier = AlarmPage::from_message(&message().with_section("alarms", Message::new()));
+        assert_eq!(earlier.unwrap().dropped, []);
+        assert!(page(&empty, &Message::new()).is_err());
+        assert!(page(&Message::new(), &empty).is_err());
     }
 }

@@ -236,6 +236,9 @@ pub trait Control {
     fn release(&mut self, request: &Release) -> Result<Released, CommandError>;
     /// The alarms with higher numbers than this, the first of them.
     fn alarms(&self, above: u64) -> AlarmPage;
+    /// Lets packets of a source in again that are dropped because of an alarm; `by` is the user, as
+    /// the client says.
+    fn accept_source(&mut self, source: IpAddr, by: Option<&str>) -> Result<(), CommandError>;
     /// Counters of the key exchange: messages by exchange.
     fn exchanges(&self) -> &Exchanges;
     /// Counters of the key exchange, mutable.

@@ -10,6 +10,7 @@ use crate::{Error, Namespace, Result, interrupt, receive};
 use std::collections::BTreeMap;
 use std::env;
 use std::io::Write;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -130,6 +131,11 @@ impl Testudo {
     /// The output of `testudo alarms --json`.
     pub fn alarms(&self) -> Result<serde_json::Value> {
         self.shown("alarms")
+    }
+
+    /// `testudo alarms --accept`: lets packets of a source in again.
+    pub fn accept(&self, source: IpAddr) -> Result<serde_json::Value> {
+        self.shown_with("alarms", &["--accept", &source.to_string()])
     }
 
     /// The output of `testudo shut --json`.

@@ -3,15 +3,16 @@
 use testudo_alarms::{Kind, Sighting, Subject};
 use testudo_ike::endpoint::{Discard, Stats};
 
-/// What each reason of a refusal tells.
-const REFUSALS: [(Discard, Kind, &str); 7] = [
-    (Discard::Refused, Kind::IkeBruteForce, "IKE_AUTH was refused: the log says why"),
-    (Discard::Integrity, Kind::IkeBruteForce, "the integrity check of an IKE message failed"),
-    (Discard::HalfOpenLimit, Kind::HalfOpenFlood, "too many half-open IKE SAs in total"),
-    (Discard::SourceLimit, Kind::HalfOpenFlood, "too many half-open IKE SAs of one source"),
-    (Discard::HalfOpenEvicted, Kind::HalfOpenFlood, "a half-open IKE SA was displaced"),
-    (Discard::HalfOpenExpired, Kind::HalfOpenFlood, "IKE_AUTH did not come in time"),
-    (Discard::BadCookie, Kind::HalfOpenFlood, "a cookie that was not issued here"),
+/// What each reason of a refusal tells, and whether its source has done it: of a flood, the datagram
+/// that is refused or displaces another may be an honest initiator's.
+const REFUSALS: [(Discard, Kind, bool, &str); 7] = [
+    (Discard::Refused, Kind::IkeBruteForce, true, "IKE_AUTH was refused: the log says why"),
+    (Discard::Integrity, Kind::IkeBruteForce, true, "the integrity check of an IKE message failed"),
+    (Discard::HalfOpenLimit, Kind::HalfOpenFlood, false, "too many half-open IKE SAs in total"),
+    (Discard::SourceLimit, Kind::HalfOpenFlood, true, "too many half-open IKE SAs of one source"),
+    (Discard::HalfOpenEvicted, Kind::HalfOpenFlood, false, "a half-open IKE SA was displaced"),
+    (Discard::HalfOpenExpired, Kind::HalfOpenFlood, false, "IKE_AUTH did not come in time"),
+    (Discard::BadCookie, Kind::HalfOpenFlood, false, "a cookie that was not issued here"),
 ];
 
 /// The counters of the last look. `None` before the first one.
@@ -25,19 +26,26 @@ struct Counted {
 }
 
 impl IkeCounts {
-    pub(super) fn look(&mut self, stats: &Stats) -> Vec<Sighting> {
+    pub(super) fn look(&mut self, stats: &mut Stats) -> Vec<Sighting> {
         let refusals = REFUSALS.map(|(reason, ..)| stats.discarded(reason));
         let now = Counted { refusals, cookies: stats.cookies_demanded };
+        let mut sources = REFUSALS.map(|(reason, ..)| stats.take_sources(reason));
         let Some(before) = self.0.replace(now) else { return Vec::new() };
         let mut seen = Vec::new();
-        for ((reason, kind, evidence), (now, before)) in
-            REFUSALS.into_iter().zip(now.refusals.into_iter().zip(before.refusals))
-        {
-            let source = stats.latest_source(reason);
-            let guesser = source.filter(|_| kind == Kind::IkeBruteForce);
-            let subject = guesser.map_or(Subject::Gateway, Subject::Address);
-            let sighting = Sighting::of(kind, subject, now.saturating_sub(before));
-            seen.push(Sighting { source, evidence: evidence.to_owned(), ..sighting });
+        let counts = now.refusals.into_iter().zip(before.refusals);
+        for ((what, sources), (now, before)) in REFUSALS.into_iter().zip(&mut sources).zip(counts) {
+            let (_, kind, names, evidence) = what;
+            let mut left = now.saturating_sub(before);
+            for (source, count) in sources.drain(..).filter(|_| names) {
+                let count = count.min(left);
+                left -= count;
+                let of_source = kind == Kind::IkeBruteForce;
+                let subject = if of_source { Subject::Address(source) } else { Subject::Gateway };
+                let sighting = Sighting::of(kind, subject, count);
+                seen.push(Sighting { source: Some(source), evidence: evidence.to_owned(), ..sighting });
+            }
+            let sighting = Sighting::of(kind, Subject::Gateway, left);
+            seen.push(Sighting { evidence: evidence.to_owned(), ..sighting });
         }
         // Initiators that exist come back with their cookie, and are then counted as what becomes of
         // them. A flood from forged addresses ends here.

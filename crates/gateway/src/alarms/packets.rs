@@ -21,8 +21,12 @@ const SCAN_WINDOW: Duration = Duration::from_secs(2);
 /// Different ones that make a scan: a peer that has not noticed the end of its SA sends with one SPI,
 /// and in the middle of a rekeying with two.
 const SCAN_SPIS: usize = 3;
+/// Different ones of one source within [`NAMING_WINDOW`] that make it a scanner by name: several peers
+/// behind one NAT may have lost their SAs together, or one peer several.
+const SCANNER_SPIS: usize = 16;
+const NAMING_WINDOW: Duration = Duration::from_secs(10);
 /// Samples of unknown SPIs that are remembered.
-const MAX_SPIS: usize = 64;
+const MAX_SPIS: usize = 512;
 
 /// An inbound SA at one moment.
 pub(crate) struct SaView {
@@ -47,8 +51,12 @@ pub(crate) trait PacketSource {
     fn sa(&self, spi: Spi, reason: DropReason) -> Option<SaView>;
     /// Clear packets that the filter has dropped because they must be protected, by port.
     fn clear_dropped(&self) -> Vec<(String, u64)>;
+    /// Takes samples of those of a port.
+    fn take_clear_dropped(&self, port: &str) -> Vec<Sample>;
     /// Fragments dropped because they overlap others.
     fn overlaps(&self) -> u64;
+    /// Takes samples of these.
+    fn take_overlaps(&self) -> Vec<Sample>;
 }
 
 /// The counters of the last look.
@@ -59,7 +67,14 @@ pub(super) struct PacketCounts {
     ports: BTreeMap<String, u64>,
     overlaps: u64,
     sas: BTreeMap<ChildSaId, KnownSa>,
-    spis: VecDeque<(Instant, Spi)>,
+    spis: VecDeque<Unknown>,
+}
+
+/// A packet whose SPI no SA has.
+struct Unknown {
+    at: Instant,
+    spi: Spi,
+    source: Option<IpAddr>,
 }
 
 struct KnownSa {
@@ -91,39 +106,48 @@ impl PacketCounts {
                 DropReason::UnknownSpi => seen.extend(self.scan(now, count, &samples)),
                 DropReason::ClearButProtected => {
                     let sighting = Sighting::of(Kind::ClearText, Subject::Gateway, count);
-                    seen.push(of_sample(sighting, samples.first()));
+                    seen.extend(by_source(&sighting, samples.iter(), |source| source));
                 }
                 _ => self.of_sas(now, source, reason, count, &samples, &mut seen),
             }
         }
         let more = overlaps.saturating_sub(std::mem::replace(&mut self.overlaps, overlaps));
         if more > 0 {
-            seen.push(Sighting::of(Kind::FragmentOverlap, Subject::Gateway, more));
+            let sighting = Sighting::of(Kind::FragmentOverlap, Subject::Gateway, more);
+            seen.extend(by_source(&sighting, source.take_overlaps().iter(), |source| source));
         }
         for (port, dropped) in ports {
             let before = self.ports.insert(port.clone(), dropped).unwrap_or(dropped);
             let more = dropped.saturating_sub(before);
             if more > 0 {
-                let evidence = format!("dropped by the filter of {port}");
+                let samples = source.take_clear_dropped(&port);
                 let sighting = Sighting::of(Kind::ClearText, Subject::Port(port), more);
-                seen.push(Sighting { evidence, ..sighting });
+                seen.extend(by_source(&sighting, samples.iter(), |source| source));
             }
         }
         seen
     }
 
-    /// Unknown SPIs are a scan if there are several.
-    fn scan(&mut self, now: Instant, count: u64, samples: &[Sample]) -> Option<Sighting> {
-        self.spis.extend(samples.iter().map(|sample| (now, sample.spi)));
-        while self.spis.len() > MAX_SPIS || self.spis.front().is_some_and(|(at, _)| *at + SCAN_WINDOW < now) {
+    /// Unknown SPIs are a scan if there are several. After a restart many peers may send by SAs that
+    /// are gone, so only a source that has tried many is named.
+    fn scan(&mut self, now: Instant, count: u64, samples: &[Sample]) -> Vec<Sighting> {
+        let unknown = |sample: &Sample| Unknown { at: now, spi: sample.spi, source: describe(sample).source };
+        self.spis.extend(samples.iter().map(unknown));
+        while self.spis.len() > MAX_SPIS
+            || self.spis.front().is_some_and(|first| first.at + NAMING_WINDOW < now)
+        {
             self.spis.pop_front();
         }
-        let different: BTreeSet<Spi> = self.spis.iter().map(|(_, spi)| *spi).collect();
-        if different.len() < SCAN_SPIS {
-            return None;
+        let different = |of: &dyn Fn(&Unknown) -> bool| -> usize {
+            let of = self.spis.iter().filter(|known| of(known));
+            of.map(|known| known.spi).collect::<BTreeSet<Spi>>().len()
+        };
+        if different(&|known| known.at + SCAN_WINDOW >= now) < SCAN_SPIS {
+            return Vec::new();
         }
-        let sample = samples.first()?;
-        Some(of_sample(Sighting::of(Kind::SpiScan, Subject::Gateway, count), Some(sample)))
+        let sighting = Sighting::of(Kind::SpiScan, Subject::Gateway, count);
+        let scans = |source: &IpAddr| different(&|known| known.source == Some(*source)) >= SCANNER_SPIS;
+        by_source(&sighting, samples.iter(), |source| source.filter(scans))
     }
 
     /// Packets of SAs. The samples tell which SAs they are, and the SAs how many each has dropped.
@@ -157,11 +181,13 @@ impl PacketCounts {
             let of_sa = sa.dropped.saturating_sub(before.unwrap_or_default()).min(left);
             let lively = is_new || known.moved.is_some_and(|moved| now.duration_since(moved) < LIVELY);
             left -= of_sa;
-            let Evidence { source, text } = describe(sample);
-            let evidence =
-                format!("{text}; peer {}, highest number accepted {}", sa.remote, sa.high_water_mark);
             let sighting = Sighting::of(kind_of(reason, lively), Subject::ChildSa(sa.child.0), of_sa);
-            seen.push(Sighting { source, evidence, ..sighting });
+            let its = samples.iter().filter(|other| other.spi == sample.spi);
+            seen.extend(by_source(&sighting, its, |source| source).into_iter().map(|mut part| {
+                let SaView { remote, high_water_mark, .. } = sa;
+                part.evidence += &format!("; peer {remote}, highest number accepted {high_water_mark}");
+                part
+            }));
         }
         if left > 0 {
             seen.push(Sighting::of(kind_of(reason, true), Subject::Gateway, left));
@@ -178,12 +204,35 @@ fn kind_of(reason: DropReason, lively: bool) -> Kind {
     }
 }
 
-/// The sighting with its source and evidence, if there is a sample.
-fn of_sample(sighting: Sighting, sample: Option<&Sample>) -> Sighting {
-    match sample.map(describe) {
-        Some(Evidence { source, text }) => Sighting { source, evidence: text, ..sighting },
-        None => sighting,
+/// A sighting for each source that the samples show, with its share of the count and its first
+/// packet as evidence. `named` is the source that is to be named for a source.
+fn by_source<'a>(
+    sighting: &Sighting,
+    samples: impl Iterator<Item = &'a Sample>,
+    named: impl Fn(Option<IpAddr>) -> Option<IpAddr>,
+) -> Vec<Sighting> {
+    let mut sources: Vec<(Option<IpAddr>, String, u64)> = Vec::new();
+    let mut all: u64 = 0;
+    for Evidence { source, text } in samples.map(describe) {
+        all += 1;
+        let source = named(source);
+        match sources.iter_mut().find(|(known, ..)| *known == source) {
+            Some((.., packets)) => *packets += 1,
+            None => sources.push((source, text, 1)),
+        }
     }
+    if sources.is_empty() {
+        return vec![sighting.clone()];
+    }
+    let mut left = sighting.count;
+    let last = sources.len() - 1;
+    let part = |(at, (source, evidence, packets)): (usize, (Option<IpAddr>, String, u64))| {
+        let share = u128::from(sighting.count) * u128::from(packets) / u128::from(all);
+        let count = if at == last { left } else { u64::try_from(share).unwrap_or(u64::MAX) };
+        left -= count;
+        Sighting { source, evidence, count, ..sighting.clone() }
+    };
+    sources.into_iter().enumerate().map(part).collect()
 }
 
 #[cfg(test)]

@@ -62,7 +62,8 @@ fn the_watch_has_rules_for_each_kind() {
     assert_eq!(rules("enabled = false").unwrap(), None);
     let changed = rules(
         "run = \"/bin/true\"\n[alarms.replay-burst]\nseverity = \"off\"\n\
-         [alarms.reordering]\nseverity = \"critical\"\nthreshold = 7\nrun = \"/bin/false\"",
+         [alarms.reordering]\nseverity = \"critical\"\nthreshold = 7\nrun = \"/bin/false\"\n\
+         [alarms.spi-scan]\ndrop_source = 60",
     );
     let changed = changed.unwrap().unwrap();
     assert_eq!(changed.of(Kind::ReplayBurst).severity, None);
@@ -70,7 +71,17 @@ fn the_watch_has_rules_for_each_kind() {
     assert_eq!((reordering.severity, reordering.threshold), (Some(Severity::Critical), 7));
     assert_eq!(reordering.run.as_deref(), Some(Path::new("/bin/false")));
     assert_eq!(changed.of(Kind::ClearText).run.as_deref(), Some(Path::new("/bin/true")));
+    assert_eq!(changed.of(Kind::SpiScan).drop_source, Some(Duration::from_secs(60)));
+    assert_eq!(changed.of(Kind::ForgedPackets).drop_source, None);
+    let spared = rules("never_drop = [\"192.0.2.0/24\", \"2001:db8::1\"]").unwrap().unwrap().never_drop;
+    assert_eq!(spared, ["192.0.2.0/24".parse().unwrap(), "2001:db8::1/128".parse().unwrap()]);
     for (text, expected) in [
+        (
+            "[alarms.clear-text]\ndrop_source = 60",
+            "t.toml:5: alarms.clear-text.drop_source: found 60, expected no such key: clear-text names no sources",
+        ),
+        ("[alarms.spi-scan]\ndrop_source = 86401", "t.toml:5: alarms.spi-scan.drop_source: found 86401"),
+        ("never_drop = [\"everybody\"]", "t.toml:4: alarms.never_drop: found \"everybody\""),
         ("[alarms.replays]\n", "t.toml:4: alarms.replays"),
         ("[alarms.spi-scan]\nseverity = \"high\"", "t.toml:5: alarms.spi-scan.severity: found \"high\""),
         ("[alarms.spi-scan]\nthreshold = 0", "t.toml:5: alarms.spi-scan.threshold: found 0"),

@@ -12,6 +12,7 @@ use crate::policies::{Abandoned, Difference, NewHome, SenderDifference};
 use crate::prefix_map::PrefixSet;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::time::Duration;
 use testudo_base::prefix::Prefix;
 use testudo_base::spi::Spi;
 use testudo_fastpath::fib::{Fib, PortIndex, PortLink};
@@ -20,6 +21,7 @@ use testudo_fastpath::netlink::{Guard as RouteGuard, GuardRoutes};
 use testudo_fastpath::port::Port;
 use testudo_fastpath::port::xdp::XdpPort;
 use testudo_ike::output::UnixTime;
+use testudo_ipsec::dataplane::Sample;
 
 /// The filter and the routes of one gateway.
 pub(super) struct Guard {
@@ -86,6 +88,16 @@ impl Guard {
         Ok(self.filter.forget_gone()?)
     }
 
+    /// The addresses of this host, and of the cluster.
+    pub(super) fn addresses(&self) -> &BTreeSet<IpAddr> {
+        &self.addresses
+    }
+
+    /// The cluster's addresses.
+    pub(super) fn vips(&self) -> BTreeSet<IpAddr> {
+        self.filter.vips()
+    }
+
     /// How the filter runs on a port. `None` if it is not attached there.
     pub(super) fn mode(&self, port: &FilterPort) -> Option<XdpMode> {
         // An interface that is going just now may not answer any more.
@@ -123,6 +135,22 @@ impl Guard {
     /// Sets until when the kernel gets any of these packets, in nanoseconds of CLOCK_BOOTTIME.
     pub(super) fn set_fence(&mut self, until: u64) -> Result<()> {
         Ok(self.filter.set_fence(until)?)
+    }
+
+    /// Drops packets from a source until a time of CLOCK_BOOTTIME.
+    pub(super) fn drop_source(&mut self, source: IpAddr, until: Duration) -> Result<()> {
+        Ok(self.filter.drop_source(source, until)?)
+    }
+
+    /// Lets packets from a source in again.
+    pub(super) fn accept_source(&mut self, source: IpAddr) -> Result<()> {
+        Ok(self.filter.accept_source(source)?)
+    }
+
+    /// Takes the first clear packets that were dropped on a port, because they must be protected.
+    pub(super) fn take_clear(&self, name: &str) -> Vec<Sample> {
+        let ports = self.ports.iter().filter(|port| port.name == name);
+        ports.flat_map(|port| self.filter.take_clear(port.index).unwrap_or_default()).collect()
     }
 
     /// Has the filter record the highest number that passes for an SA, whoever carries it.

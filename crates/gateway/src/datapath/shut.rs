@@ -1,10 +1,14 @@
-//! Prefixes that stay shut although no connection wants them held back.
+//! Prefixes that stay shut although no connection wants them held back, and sources whose packets
+//! are dropped for a time.
 
 use super::DataPath;
 use super::inherited::{LetGo, Origin};
 use crate::clock::time_of_day;
+use crate::error::Result;
 use crate::policies::Abandoned;
 use crate::prefix_map::PrefixSet;
+use std::net::IpAddr;
+use std::time::Duration;
 use testudo_base::prefix::Prefix;
 use testudo_fastpath::filter::PrefixUse;
 use testudo_vici::shut::Cause;
@@ -32,6 +36,16 @@ impl DataPath {
             );
         }
         self.guard.keep(abandoned, &Origin { since: time_of_day(), cause });
+    }
+
+    /// Drops packets from a source until a time of CLOCK_BOOTTIME.
+    pub(crate) fn drop_source(&mut self, source: IpAddr, until: Duration) -> Result<()> {
+        self.guard.drop_source(source, until)
+    }
+
+    /// Lets packets from a source in again.
+    pub(crate) fn accept_source(&mut self, source: IpAddr) -> Result<()> {
+        self.guard.accept_source(source)
     }
 
     /// The prefixes that stay shut, behind this one, with how each is used, and why it is shut.

@@ -2,11 +2,36 @@
 
 use super::DataPath;
 use crate::alarms::{PacketSource, SaView};
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 use testudo_base::spi::Spi;
 use testudo_fastpath::filter::Reason;
+use testudo_fastpath::mac::MacAddr;
 use testudo_fastpath::worker::WorkerDrop;
 use testudo_ipsec::dataplane::Sample;
 use testudo_ipsec::drops::DropReason;
+
+impl DataPath {
+    /// The addresses of this host, and of the cluster.
+    pub(crate) fn own_addresses(&self) -> &BTreeSet<IpAddr> {
+        self.guard.addresses()
+    }
+
+    /// The cluster's addresses.
+    pub(crate) fn vips(&self) -> BTreeSet<IpAddr> {
+        self.guard.vips()
+    }
+
+    /// True if some SA of any node leads to this outer address.
+    pub(crate) fn has_peer_at(&self, address: IpAddr) -> bool {
+        self.sas.sends_to(address)
+    }
+
+    /// The MAC addresses of the ports, and of the cluster.
+    pub(crate) fn own_macs(&self) -> BTreeSet<MacAddr> {
+        self.guard.ports().iter().flat_map(|port| [Some(port.mac), port.cluster_mac]).flatten().collect()
+    }
+}
 
 impl PacketSource for DataPath {
     fn suspicious(&self) -> Vec<(DropReason, u64)> {
@@ -34,9 +59,17 @@ impl PacketSource for DataPath {
         ports.filter_map(|port| Some((port.name.clone(), of_port(port)?))).collect()
     }
 
+    fn take_clear_dropped(&self, port: &str) -> Vec<Sample> {
+        self.guard.take_clear(port)
+    }
+
     fn overlaps(&self) -> u64 {
         let dropped =
             |worker: &super::workers::Running| worker.handle.counters().dropped(WorkerDrop::FragmentOverlap);
         self.workers.iter().map(dropped).sum()
+    }
+
+    fn take_overlaps(&self) -> Vec<Sample> {
+        self.workers.iter().flat_map(|worker| worker.handle.counters().take_overlaps()).collect()
     }
 }

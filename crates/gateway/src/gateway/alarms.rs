@@ -4,17 +4,30 @@ use super::{Gateway, Note};
 use crate::alarms::Counts;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
-use testudo_alarms::{Alarm, News, Severity};
+use testudo_alarms::{Alarm, Kind, News, Severity};
 use testudo_fastpath::fib::Route;
 use testudo_ike::output::LogLevel;
 
 impl Gateway {
     /// Looks at the counters, if it is time to, and passes on what the watch has to say.
     pub(crate) fn look_for_attacks(&mut self) {
-        self.alarms.look(&Counts { packets: &self.data, ike: self.endpoint.stats() });
+        if self.alarms.is_due() {
+            self.look_for_thieves();
+            self.alarms.look(Counts { packets: &self.data, ike: &mut self.endpoint });
+            self.look_at_dropped_sources();
+        }
         self.programs.reap();
         while let Some(news) = self.alarms.next_news() {
             self.tell_of_alarm(news);
+        }
+    }
+
+    /// Somebody may have claimed an address of ours.
+    fn look_for_thieves(&mut self) {
+        if self.alarms.watches(Kind::AddressSpoofing) {
+            let (fib, vips) = (self.data.fib(), self.data.vips());
+            let stolen = self.own_claims.take(fib, &vips, &self.data.own_macs());
+            stolen.into_iter().for_each(|sighting| self.alarms.see(sighting));
         }
     }
 
@@ -40,6 +53,7 @@ impl Gateway {
 
     fn tell_of_alarm(&mut self, news: News) {
         let (state, alarm, line) = match &news {
+            News::Drop(alarm, source, time) => return self.drop_source(alarm, *source, *time),
             News::Raised(alarm) => ("raised", alarm, alarm.to_string()),
             News::Lasts(alarm) => ("lasts", alarm, format!("{alarm}; it lasts")),
             News::Ended(alarm) => {

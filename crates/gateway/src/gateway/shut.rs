@@ -133,7 +133,7 @@ impl Gateway {
 }
 
 /// Who has asked for a release, for the log.
-fn asker(by: Option<&str>) -> String {
+pub(super) fn asker(by: Option<&str>) -> String {
     by.map_or_else(|| "an operator".to_owned(), |user| format!("user {user}"))
 }
 

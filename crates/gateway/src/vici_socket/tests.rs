@@ -240,6 +240,10 @@ impl Control for Crowd {
         unreachable!("nobody asks for this")
     }
 
+    fn accept_source(&mut self, _: IpAddr, _: Option<&str>) -> Result<(), CommandError> {
+        unreachable!("nobody asks for this")
+    }
+
     fn shut(&self, _: Option<AddrRange>) -> ShutPage {
         unreachable!("nobody asks for this")
     }

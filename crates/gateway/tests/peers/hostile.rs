@@ -3,6 +3,7 @@
 //! counted under its reason, and the tunnel continues.
 
 mod attacks;
+mod dropped;
 mod frames;
 mod watched;
 

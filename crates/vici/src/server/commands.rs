@@ -36,6 +36,7 @@ pub(super) fn process(request: &Request, job: JobId, control: &mut dyn Control) 
         "testudo-processors" => query(request, || told(control.processors().map(Processors::to_message))),
         "testudo-path-mtu" => path_mtu(request, control),
         "testudo-alarms" => alarms(request, control),
+        "testudo-accept" => accept(request, control),
         "testudo-shut" => shut(request, control),
         "testudo-release" => release(request, control),
         "get-conns" => query(request, || Message::new().with_list("conns", control.connection_names())),
@@ -314,6 +315,15 @@ fn alarms(request: &Request, control: &dyn Control) -> Result<Answer, Refusal> {
     let above = fields.parsed("above", value::number)?.unwrap_or(0);
     fields.finish()?;
     Ok(Answer::Now(control.alarms(above).to_message()))
+}
+
+fn accept(request: &Request, control: &mut dyn Control) -> Result<Answer, Refusal> {
+    let mut fields = fields(request)?;
+    let missing = Refusal::Missing { path: fields.path("source"), expected: "an address that is dropped" };
+    let source = fields.parsed("source", value::ip_address)?.ok_or(missing)?;
+    let by = fields.parsed("by", value::user)?.map(str::to_owned);
+    fields.finish()?;
+    Ok(Answer::Now(done(control.accept_source(source, by.as_deref()))))
 }
 
 fn shut(request: &Request, control: &dyn Control) -> Result<Answer, Refusal> {

@@ -35,3 +35,26 @@ fn a_client_that_asks_for_it_hears_of_each_alarm() {
     assert_eq!((name.as_str(), message.text("state")), ("testudo-alarm", Some("ended")));
     assert_eq!(message.section("7").unwrap().text("kind"), Some("spi-scan"));
 }
+
+#[test]
+fn a_source_is_accepted_again_for_a_user() {
+    let server = TestServer::start();
+    let mut client = Client::connect(&server.socket()).unwrap();
+    client.set_timeout(Some(Duration::from_secs(60))).unwrap();
+    for pairs in [&[("source", "192.0.2.7"), ("by", "ada")][..], &[("source", "2001:db8::1")]] {
+        client.command("testudo-accept", message(pairs)).unwrap();
+    }
+    let accepted = server.gateway.lock().unwrap().accepted.clone();
+    let (v4, v6) = ("192.0.2.7".parse().unwrap(), "2001:db8::1".parse().unwrap());
+    assert_eq!(accepted, [(v4, Some("ada".to_owned())), (v6, None)]);
+    for (pairs, why) in [
+        (&[][..], "source"),
+        (&[("source", "192.0.2.0/24")], "192.0.2.0/24"),
+        (&[("source", "192.0.2.9")], "not dropped"),
+        (&[("source", "192.0.2.7"), ("by", "a\nb")], "control characters"),
+    ] {
+        let refused = client.request("testudo-accept", message(pairs)).unwrap();
+        assert_eq!(refused.text("success"), Some("no"));
+        assert!(refused.text("errmsg").unwrap().contains(why), "{refused:?}");
+    }
+}

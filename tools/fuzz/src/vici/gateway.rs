@@ -219,6 +219,10 @@ impl Control for Gateway {
         AlarmPage::default()
     }
 
+    fn accept_source(&mut self, _: IpAddr, _: Option<&str>) -> Result<(), CommandError> {
+        Ok(())
+    }
+
     fn shut(&self, _: Option<AddrRange>) -> ShutPage {
         ShutPage::default()
     }

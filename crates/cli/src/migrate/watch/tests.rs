@@ -16,7 +16,7 @@ fn page(watching: &str, last: u64, alarms: &[(u64, &str)]) -> Message {
         ..AlarmReport::default()
     };
     let alarms = alarms.iter().map(alarm).collect();
-    AlarmPage { watching: watching == "yes", last, more: false, alarms }.to_message()
+    AlarmPage { watching: watching == "yes", last, alarms, ..AlarmPage::default() }.to_message()
 }
 
 fn watch(answers: Vec<Option<Message>>, cancel_on: CancelOn) -> (tempfile::TempDir, Watch) {

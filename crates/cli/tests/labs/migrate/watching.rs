@@ -72,7 +72,7 @@ fn page(alarmed: bool) -> Message {
         ..AlarmReport::default()
     };
     let alarms: Vec<_> = alarmed.then_some(alarm).into_iter().collect();
-    AlarmPage { watching: true, last: alarms.len() as u64, more: false, alarms }.to_message()
+    AlarmPage { watching: true, last: alarms.len() as u64, alarms, ..AlarmPage::default() }.to_message()
 }
 
 fn next(stream: &mut UnixStream, deframer: &mut Deframer) -> Option<Packet> {

@@ -14,14 +14,26 @@ struct Plane {
     clear: u64,
 }
 
+/// The beginning of a packet from this host.
+fn head(host: u8) -> [u8; 40] {
+    let mut head = [0x45; 40];
+    head[12..16].copy_from_slice(&[198, 51, 100, host]);
+    head
+}
+
 impl Plane {
     /// Drops packets with this SPI.
     fn drop(&mut self, reason: DropReason, spi: Spi, count: u64) {
+        self.drop_from(1, reason, spi, count);
+    }
+
+    /// The same, from a host.
+    fn drop_from(&mut self, host: u8, reason: DropReason, spi: Spi, count: u64) {
         *self.counts.entry(reason).or_default() += count;
         if spi == SA {
             *self.dropped.entry(reason).or_default() += count;
         }
-        self.samples.get_mut().push((reason, Sample::of(spi, &[0x45; 40])));
+        self.samples.get_mut().push((reason, Sample::of(spi, &head(host))));
     }
 }
 
@@ -49,8 +61,17 @@ impl PacketSource for Plane {
         vec![("eth0".to_owned(), self.clear)]
     }
 
+    fn take_clear_dropped(&self, port: &str) -> Vec<Sample> {
+        assert_eq!(port, "eth0");
+        Vec::new()
+    }
+
     fn overlaps(&self) -> u64 {
         self.overlaps
+    }
+
+    fn take_overlaps(&self) -> Vec<Sample> {
+        Vec::new()
     }
 }
 
@@ -116,6 +137,45 @@ fn one_spi_that_is_gone_is_no_scan() {
     }
     plane.drop(DropReason::UnknownSpi, Spi(0x3333_3333), 100);
     assert_eq!(seen(&mut counts, &plane), [(Kind::SpiScan, Subject::Gateway, 100)]);
+}
+
+fn sources(counts: &mut PacketCounts, plane: &Plane) -> Vec<(Option<u8>, u64)> {
+    let host = |source: IpAddr| match source {
+        IpAddr::V4(v4) => v4.octets()[3],
+        IpAddr::V6(_) => 0,
+    };
+    counts.look(plane).into_iter().map(|seen| (seen.source.map(host), seen.count)).collect()
+}
+
+#[test]
+fn each_source_gets_its_share_of_the_packets() {
+    let (mut counts, mut plane) = (PacketCounts::default(), Plane::default());
+    assert_eq!(sources(&mut counts, &plane), []);
+    plane.received = 10;
+    for (host, count) in [(7, 20), (7, 40), (9, 41)] {
+        plane.drop_from(host, DropReason::Replayed, SA, count);
+    }
+    assert_eq!(sources(&mut counts, &plane), [(Some(7), 67), (Some(9), 34)]);
+}
+
+/// After a restart of this gateway each peer sends by an SA that is gone: that is a scan only of one
+/// who tries several SPIs.
+#[test]
+fn only_who_tries_several_spis_is_named_as_a_scanner() {
+    let (mut counts, mut plane) = (PacketCounts::default(), Plane::default());
+    assert_eq!(sources(&mut counts, &plane), []);
+    for host in 1..4 {
+        plane.drop_from(host, DropReason::UnknownSpi, Spi(host.into()), 100);
+    }
+    assert_eq!(sources(&mut counts, &plane), [(None, 300)]);
+    for spi in 10..25 {
+        plane.drop_from(9, DropReason::UnknownSpi, Spi(spi), 10);
+    }
+    plane.drop_from(1, DropReason::UnknownSpi, Spi(1), 10);
+    assert_eq!(sources(&mut counts, &plane), [(None, 160)]);
+    plane.drop_from(9, DropReason::UnknownSpi, Spi(25), 10);
+    plane.drop_from(1, DropReason::UnknownSpi, Spi(1), 10);
+    assert_eq!(sources(&mut counts, &plane), [(Some(9), 10), (None, 10)]);
 }
 
 #[test]

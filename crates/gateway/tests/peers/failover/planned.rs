@@ -4,9 +4,13 @@ use super::many::five;
 use super::{FormerOwner, LIMIT, OUTAGE_LIMIT, Trial, not_doubled, within};
 use nix::sys::signal::Signal;
 use std::io::Write;
+use std::net::IpAddr;
 use testudo_lab::bed::{Bed, BedOptions, Failure};
 use testudo_lab::gateway::Kind;
+use testudo_lab::inject::Injector;
 use testudo_lab::testudo::Testudo;
+use testudo_lab::topology::{Family, OUTER, Side};
+use testudo_lab::wait_until;
 
 /// A packet of the former owner may reach the peer behind the first of the next one, whose numbers
 /// are far ahead: it falls out of the peer's window, which the peer tells. No more than the former
@@ -114,6 +118,34 @@ fn drained_and_back(name: &str, options: &BedOptions) {
             bed.await_balance().unwrap();
         });
         assert_eq!(trial.bed.owner(1).unwrap(), owner);
+    }
+    only_a_thief_is_noticed(&trial.bed);
+}
+
+/// Whoever carries a shard, the virtual address stays at the cluster's MAC address. A thief has
+/// another.
+fn only_a_thief_is_noticed(bed: &Bed) {
+    let spoofed = |node: &Testudo| -> Vec<String> {
+        let all = node.alarms().unwrap();
+        let alarms = all["alarms"].as_array().unwrap().iter();
+        alarms.filter(|alarm| alarm["kind"] == "address-spoofing").map(ToString::to_string).collect()
+    };
+    for node in &bed.nodes {
+        assert_eq!(spoofed(node), Vec::<String>::new());
+    }
+    let IpAddr::V4(stolen) = Side::One.outer(Family::V4) else { unreachable!("of that family") };
+    let injector = Injector::open(&bed.cluster.peers[0], OUTER).unwrap();
+    let (thief, vip) = (injector.address(), stolen.octets());
+    // A request for its own address (RFC 5227 §3).
+    let kinds = [0, 1, 8, 0, 6, 4, 0, 1];
+    let claim = [&[0xff; 6][..], &thief, &[8, 6], &kinds, &thief, &vip, &[0; 6], &vip].concat();
+    injector.send(&claim).unwrap();
+    for node in &bed.nodes {
+        wait_until("an alarm about the virtual address", LIMIT, || {
+            let found = spoofed(node).pop().ok_or_else(|| node.alarms().unwrap().to_string());
+            Ok(found.map(|alarm| assert!(alarm.contains(&format!("claims {stolen}")), "{alarm}")))
+        })
+        .unwrap();
     }
 }
 

@@ -92,8 +92,30 @@ fn steal_the_peers_address(attacker: &Attacker<'_>, to_mac: [u8; 6]) {
     let frame = [&to_mac[..], &thief, &[8, 6], &kinds, &thief, &peer, &to_mac, &us].concat();
     wait_until("an alarm about the thief", SOON, || {
         attacker.send(&frame);
-        let found = alarms(attacker.pair, "address-spoofing").pop();
+        let stolen = |alarm: &serde_json::Value| alarm["subject"] == Side::Two.outer(Family::V4).to_string();
+        let found = alarms(attacker.pair, "address-spoofing").into_iter().find(stolen);
         Ok(found.map(drop).ok_or_else(|| attacker.pair.one.alarms().unwrap().to_string()))
+    })
+    .unwrap();
+}
+
+/// Says of our own addresses that they are the attacker's: ARP, and an advertisement to all nodes.
+fn claim_our_addresses(attacker: &Attacker<'_>) {
+    let thief = attacker.injector.address();
+    let (us, us6) = (octets(Side::One.outer(Family::V4)), octets(Side::One.outer(Family::V6)));
+    let kinds = [0, 1, 8, 0, 6, 4, 0, 1];
+    attacker.send(&[&[0xff; 6][..], &thief, &[8, 6], &kinds, &thief, &us, &[0; 6], &us].concat());
+    let all_nodes = [&[0xff, 2][..], &[0; 13], &[1]].concat();
+    let mut message = [&[136, 0, 0, 0, 0x20, 0, 0, 0][..], &us6, &[2, 1], &thief].concat();
+    let pseudo = [&us6[..], &all_nodes, &[0, 0, 0, message.len() as u8, 0, 0, 0, 58], &message].concat();
+    message[2..4].copy_from_slice(&super::frames::checksum(&pseudo).to_be_bytes());
+    let header = [&[0x60, 0, 0, 0, 0, message.len() as u8, 58, 255][..], &us6, &all_nodes].concat();
+    attacker.send(&[&[0x33, 0x33, 0, 0, 0, 1][..], &thief, &[0x86, 0xdd], &header, &message].concat());
+    let claimed = [Family::V4, Family::V6].map(|family| Side::One.outer(family).to_string());
+    wait_until("alarms about our own addresses", SOON, || {
+        let found = alarms(attacker.pair, "address-spoofing");
+        let is_told = |address: &String| found.iter().any(|alarm| alarm["subject"] == address.as_str());
+        Ok(if claimed.iter().all(is_told) { Ok(()) } else { Err(format!("{found:?}")) })
     })
     .unwrap();
 }
@@ -147,10 +169,15 @@ fn every_attack_raises_its_alarm_and_ordinary_traffic_raises_none() {
     attacker.is_noticed(attacks::unknown_spi, "spi-scan");
     let clear = attacker.is_noticed(attacks::clear_from_inside, "clear-text");
     assert_eq!(clear["severity"], "critical");
+    let inside = Side::Two.host(Family::V4).to_string();
+    assert!(clear["sources"][&inside].as_u64() > Some(0), "{clear}");
+    assert!(clear["evidence"].as_str().unwrap().starts_with(&format!("{inside} > ")), "{clear}");
     let guesses = attacker.is_noticed(attacks::guessed, "ike-brute-force");
     assert!(guesses["sources"][&peer].as_u64() > Some(0), "{guesses}");
     overlapping(&mut attacker);
-    await_alarm(pair, "fragment-overlap");
+    let overlaps = await_alarm(pair, "fragment-overlap");
+    assert!(overlaps["sources"][&peer].as_u64() > Some(0), "{overlaps}");
+    assert!(overlaps["evidence"].as_str().unwrap().contains("fragment of "), "{overlaps}");
     lie_about_the_path(&mut attacker);
     await_alarm(pair, "path-mtu");
     begin_and_never_go_on(&attacker, &request);
@@ -165,6 +192,7 @@ fn every_attack_raises_its_alarm_and_ordinary_traffic_raises_none() {
     })
     .unwrap();
     // Nothing of this has disturbed the tunnel. The last attack does, if nobody acts.
+    claim_our_addresses(&attacker);
     pair.ping_both_ways();
     steal_the_peers_address(&attacker, to_mac);
 

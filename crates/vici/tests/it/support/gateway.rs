@@ -48,6 +48,8 @@ pub(crate) struct Gateway {
     pub(crate) drains: Vec<Drain>,
     pub(crate) changes: Vec<ChangeNodes>,
     pub(crate) path_mtus: Vec<(IpAddr, u16)>,
+    /// Sources that were let in again, and for whom.
+    pub(crate) accepted: Vec<(IpAddr, Option<String>)>,
     /// The shut prefixes, the requests about them, and the released ones.
     pub(crate) shut: ShutPage,
     pub(crate) pages: RefCell<Vec<Option<AddrRange>>>,
@@ -360,6 +362,14 @@ impl Control for Gateway {
 
     fn alarms(&self, above: u64) -> AlarmPage {
         AlarmPage { last: above + 1, ..AlarmPage::default() }
+    }
+
+    fn accept_source(&mut self, source: IpAddr, by: Option<&str>) -> Result<(), CommandError> {
+        if source == IpAddr::from([192, 0, 2, 9]) {
+            return Err(CommandError::new("packets of 192.0.2.9 are not dropped"));
+        }
+        self.accepted.push((source, by.map(str::to_owned)));
+        Ok(())
     }
 
     fn shut(&self, behind: Option<AddrRange>) -> ShutPage {
