@@ -1,6 +1,7 @@
 //! The record of each decision: standard error, and the system's log.
 
 use super::policy::Request;
+use std::io::Write;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 
@@ -13,7 +14,8 @@ const NOTICE: u8 = 5;
 /// Records who may do what or may not, and why.
 pub(super) fn record(request: Request<'_>, allowed: bool, why: &str) {
     let line = line(request, allowed, why);
-    eprintln!("testudo migrate: {line}");
+    // Neither a full disk nor a closed pipe may keep a decision from being carried out.
+    let _ = writeln!(std::io::stderr(), "testudo migrate: {line}");
     // A system without a log has no record but standard error.
     let _ = send(Path::new(LOG), &message(allowed, &line));
 }

@@ -5,6 +5,7 @@ mod hosts;
 mod watching;
 
 use hosts::{Hosts, LIMIT, SECRET, ended, report};
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpStream};
@@ -20,6 +21,10 @@ const SLOW: u64 = 2_000_000;
 /// an emulated processor writes between two rounds, if it has written them before: the destination
 /// gets old ones, and the guest crashes, without IPsec too. With this pause there is one round.
 const PAUSE: &str = "100000";
+
+const TCP: u8 = 6;
+const ESP: u8 = 50;
+const AH: u8 = 51;
 
 /// The migration ends like that, and the virtual machine runs at the source.
 fn at_the_source_after(result: &str, migration: Process) -> Value {
@@ -91,6 +96,43 @@ fn a_virtual_machine_moves_by_several_connections() {
     hosts.run_at_destination();
 }
 
+#[test]
+#[ignore = "make test-all: the other family"]
+fn a_virtual_machine_moves_over_ipv6() {
+    let hosts = Hosts::start_over_ipv6("migrate-ipv6");
+    let clear = Capture::clear_text(&hosts.t.wire).unwrap();
+    moves(&hosts);
+    let clear = clear.stop().unwrap();
+    assert_eq!(clear.packets, 0, "{}", clear.show(10).unwrap());
+}
+
+/// The two SAs of [MIG].
+#[test]
+#[ignore = "make test-all: a combination of what others prove"]
+fn a_virtual_machine_moves_through_ah_around_esp() {
+    let hosts = Hosts::start_with_ah("migrate-ah");
+    let all = Capture::everything_fast(&hosts.t.wire).unwrap();
+    moves(&hosts);
+    let all = all.stop().unwrap();
+    assert_eq!(all.lost, 0);
+    assert!(!all.contains(SECRET.as_bytes()).unwrap());
+    let protocols: Vec<u8> = all.frames().unwrap().iter().filter_map(|frame| ipv4_protocol(frame)).collect();
+    let of = |protocol: u8| protocols.iter().filter(|found| **found == protocol).count();
+    // Nothing goes as ESP or TCP alone.
+    assert!(of(AH) > 40_000 && of(ESP) + of(TCP) == 0, "{} {} {}", of(AH), of(ESP), of(TCP));
+}
+
+fn ipv4_protocol(frame: &[u8]) -> Option<u8> {
+    (frame.get(12..14)? == [8, 0]).then(|| frame.get(23).copied())?
+}
+
+fn moves(hosts: &Hosts) {
+    let done = hosts.command(&["--downtime", PAUSE]).run_any().unwrap();
+    let report = report(&done);
+    assert!(done.status.success(), "{report:#}");
+    hosts.run_at_destination();
+}
+
 /// Neither a permission nor the SA may be missing, and a refusal changes nothing.
 #[test]
 fn what_is_not_allowed_or_not_protected_is_refused() {
@@ -146,6 +188,27 @@ fn a_killed_command_does_no_harm() {
     assert!(done.status.success(), "{report:#}");
     assert_eq!(report["runs_at"], "destination", "{report:#}");
     hosts.run_at_destination();
+}
+
+/// What it has to say is lost, and nothing else.
+#[test]
+fn a_full_disk_does_no_harm() {
+    let hosts = Hosts::start("migrate-full");
+    let done = hosts.command_on_a_full_disk(&["--downtime", PAUSE]).run_any().unwrap();
+    assert_eq!(done.status.code(), Some(1), "{done:?}");
+    let report = report(&hosts.command(&["--verify"]).run_any().unwrap());
+    assert_eq!(report["runs_at"], "destination", "{report:#}");
+    hosts.run_at_destination();
+}
+
+#[test]
+fn the_source_goes_on_if_the_command_is_ended() {
+    let hosts = Hosts::start("migrate-ended");
+    let mut migration = hosts.begin(SLOW, &[]);
+    migration.signal(Signal::SIGTERM).unwrap();
+    let report = at_the_source_after("cancelled", migration);
+    assert_eq!(report["reason"], "interrupted");
+    hosts.run_at_source();
 }
 
 #[test]

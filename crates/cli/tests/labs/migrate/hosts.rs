@@ -31,18 +31,35 @@ pub(crate) struct Hosts {
     pub(crate) watching: [Watching; 2],
     pub(crate) daemons: [Testudo; 2],
     policy: PathBuf,
+    family: Family,
     pub(crate) t: Topology,
 }
 
 impl Hosts {
     /// The virtual machine runs at the first, and the second waits for it.
     pub(crate) fn start(name: &str) -> Self {
-        Self::start_with(name, connection)
+        Self::start_with(name, Family::V4, |side| connection(side, Family::V4))
+    }
+
+    /// The same over IPv6.
+    pub(crate) fn start_over_ipv6(name: &str) -> Self {
+        Self::start_with(name, Family::V6, |side| connection(side, Family::V6))
+    }
+
+    /// The same with AH around ESP.
+    pub(crate) fn start_with_ah(name: &str) -> Self {
+        let hosts = Self::start_with(name, Family::V4, |side| {
+            let mut connection = connection(side, Family::V4);
+            connection.add_ah(&[]);
+            connection
+        });
+        hosts.daemons[0].swanctl().initiate("outer", LIMIT).unwrap();
+        hosts
     }
 
     /// The same, and the hosts ping each other and use SSH in clear, as the manual has it.
     pub(crate) fn start_with_clear(name: &str) -> Self {
-        Self::start_with(name, |side| {
+        Self::start_with(name, Family::V4, |side| {
             let pass = |name: &str, source: &str, destination: &str| {
                 let (local, remote) = match side {
                     Side::One => (source, destination),
@@ -55,11 +72,11 @@ impl Hosts {
                 (name.to_owned(), lines.into_iter().chain(selectors).collect())
             };
             let children = vec![pass("echo", "icmp", "icmp"), pass("ssh", "tcp", "tcp/22")];
-            Connection { children, ..connection(side) }
+            Connection { children, ..connection(side, Family::V4) }
         })
     }
 
-    fn start_with(name: &str, connection: impl Fn(Side) -> Connection) -> Self {
+    fn start_with(name: &str, family: Family, connection: impl Fn(Side) -> Connection) -> Self {
         let options = Options { towards: [Offloads::None; 2], ..Options::default() };
         let lab = Lab::large(name, 2).unwrap();
         let t = Topology::build(&lab, &options).unwrap();
@@ -72,14 +89,14 @@ impl Hosts {
         daemons[0].swanctl().initiate("lab", LIMIT).unwrap();
         let watching = [0, 1].map(|host| Watching::over(daemons[host].socket()));
         let policy = lab.unused("migration", ".toml");
-        let hosts = Self { source, destination, watching, daemons, policy, t };
+        let hosts = Self { source, destination, watching, daemons, policy, family, t };
         hosts.allow(UID);
         hosts
     }
 
     /// Writes a policy that lets this user do everything.
     pub(crate) fn allow(&self, uid: &str) {
-        let to = Side::Two.outer(Family::V4);
+        let to = Side::Two.outer(self.family);
         let text = format!(
             "[[allow]]\nuser = \"{uid}\"\nvm = \"*\"\nto = [\"{to}\"]\nactions = [\"migrate\", \"terminate\"]\n"
         );
@@ -88,13 +105,23 @@ impl Hosts {
 
     /// `testudo migrate --json` with further arguments.
     pub(crate) fn command(&self, more: &[&str]) -> Cmd {
-        let cmd = self.t.gw1.cmd(env!("CARGO_BIN_EXE_testudo")).arg("migrate").arg("--json");
+        self.complete(self.t.gw1.cmd(env!("CARGO_BIN_EXE_testudo")), more).arg("--json")
+    }
+
+    /// The same for people, and whatever it writes finds no room.
+    pub(crate) fn command_on_a_full_disk(&self, more: &[&str]) -> Cmd {
+        let shell = self.t.gw1.cmd("sh").args(["-c", "exec \"$0\" \"$@\" >/dev/full 2>/dev/full"]);
+        self.complete(shell.arg(env!("CARGO_BIN_EXE_testudo")), more)
+    }
+
+    fn complete(&self, cmd: Cmd, more: &[&str]) -> Cmd {
+        let cmd = cmd.arg("migrate");
         let cmd = cmd.arg("--source-qmp").arg(self.source.monitor());
         let cmd = cmd.arg("--destination-qmp").arg(self.destination.monitor());
         let cmd = cmd.arg("--source-vici").arg(self.watching[0].socket());
         let cmd = cmd.arg("--destination-vici").arg(self.watching[1].socket());
         let cmd = cmd.arg("--policy").arg(&self.policy).env("SUDO_UID", UID);
-        cmd.arg("--to").arg(Side::Two.outer(Family::V4).to_string()).args(more).limit(LIMIT)
+        cmd.arg("--to").arg(Side::Two.outer(self.family).to_string()).args(more).limit(LIMIT)
     }
 
     /// Starts a migration of so many octets a second, and waits until it is in its middle.
@@ -150,8 +177,8 @@ impl Hosts {
 }
 
 /// Transport mode for the migration port alone.
-fn connection(side: Side) -> Connection {
-    let mut connection = Connection::of(side, Family::V4);
+fn connection(side: Side, family: Family) -> Connection {
+    let mut connection = Connection::of(side, family);
     connection.mode = "transport".into();
     let (source, destination) = ("dynamic[tcp]".to_owned(), format!("dynamic[tcp/{PORT}]"));
     let (local, remote) = match side {
