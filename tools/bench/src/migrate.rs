@@ -42,6 +42,9 @@ pub(crate) struct MigrateArgs {
     #[arg(long, value_delimiter = ',', default_values_t = [1460, 2960, 4460, 5960, 7960],
           value_parser = segment)]
     segments: Vec<u16>,
+    /// Further connections by which QEMU sends memory (multifd); 0: it sends all by one.
+    #[arg(long, value_delimiter = ',', default_values_t = [0])]
+    multifd: Vec<u8>,
     /// Migrations there and back, for each way and link.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeats: u32,
@@ -80,10 +83,11 @@ pub(crate) fn run(args: &MigrateArgs, progress: &Progress) -> Result<(), BenchEr
         all.push(Hosts::start(&lab, *way, args.memory, tls.clone())?);
         progress.step();
     }
-    let by_mtu = args.mtus.iter().map(|mtu| Link { mtu: *mtu, segment: None });
+    let by_mtu = args.mtus.iter().map(|mtu| Link { mtu: *mtu, segment: None, multifd: 0 });
     let segments = args.segments.iter().filter(|octets| **octets > 0);
-    let by_segment = segments.map(|octets| Link { mtu: MTU_OF_SEGMENTS, segment: Some(*octets) });
-    let links: Vec<Link> = by_mtu.chain(by_segment).collect();
+    let by_segment = segments.map(|octets| Link { mtu: MTU_OF_SEGMENTS, segment: Some(*octets), multifd: 0 });
+    let with = |link: Link| args.multifd.iter().map(move |multifd| Link { multifd: *multifd, ..link });
+    let links: Vec<Link> = by_mtu.chain(by_segment).flat_map(with).collect();
     progress.begin("migrate", (links.len() * all.len()) as u64 * u64::from(args.repeats) * 2);
     let mut rows = Vec::new();
     for link in links {
@@ -110,8 +114,8 @@ fn measure(
     let mut rows = Vec::new();
     for hosts in all.iter_mut() {
         progress.doing(format!("migrate, {link}: opening {}", hosts.way.name()));
-        hosts.open(link.mtu, link.segment)?;
-        let pings = hosts.way.takes_pings() && link.segment.is_none();
+        hosts.open(link)?;
+        let pings = hosts.way.takes_pings() && link.segment.is_none() && link.multifd == 0;
         let latency = pings.then(|| hosts.latency(args.pings)).transpose()?;
         rows.push(Row::new(hosts.way, link, latency));
     }
@@ -123,6 +127,9 @@ fn measure(
                 progress.step();
             }
         }
+    }
+    for (hosts, row) in all.iter().zip(&mut rows) {
+        row.alarms = hosts.alarms()?;
     }
     Ok(rows)
 }

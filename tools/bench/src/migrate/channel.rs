@@ -47,6 +47,17 @@ impl Channel {
         }
     }
 
+    /// The alarms of both hosts since the channel was opened.
+    pub(super) fn alarms(&self) -> Result<u64> {
+        let Self::Testudo(daemons) = self else { return Ok(0) };
+        let last = |daemon: &Testudo| {
+            let all = daemon.alarms()?;
+            let last = all["last"].as_u64();
+            last.ok_or_else(|| Error::unexpected("testudo alarms", "the latest number", all.to_string()))
+        };
+        daemons.iter().map(last).sum()
+    }
+
     /// The processes that work for a migration at this host.
     pub(super) fn pids(&self, at: Side) -> Vec<u32> {
         let at = at.index();

@@ -1,6 +1,7 @@
 //! Two hosts and a virtual machine that moves between them.
 
 use super::channel::Channel;
+use super::row::Link;
 use super::way::Way;
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -53,6 +54,8 @@ pub(super) struct Hosts {
     /// Of the virtual machine, in MiB.
     memory: u32,
     trips: u32,
+    /// Further connections by which QEMU sends memory.
+    multifd: u8,
     /// The key for TLS.
     tls: PathBuf,
     _stub: Namespace,
@@ -78,17 +81,30 @@ impl Hosts {
         let vm = Migrant::boot_with(&machines[0], "0", SECRET, memory)?;
         execute(&vm, "stop", json!({}))?;
         let (lab, channel) = (lab.clone(), Channel::Bare);
-        Ok(Self { way, lab, machines, channel, at: Side::One, vm, memory, trips: 0, tls, _stub: stub })
+        Ok(Self {
+            way,
+            lab,
+            machines,
+            channel,
+            at: Side::One,
+            vm,
+            memory,
+            trips: 0,
+            multifd: 0,
+            tls,
+            _stub: stub,
+        })
     }
 
-    /// Opens the channel anew, over a link of this MTU, with TCP's segments of at most `mss`
-    /// octets.
-    pub(super) fn open(&mut self, mtu: u16, mss: Option<u16>) -> Result<()> {
+    /// Opens the channel anew, over a link like this.
+    pub(super) fn open(&mut self, link: Link) -> Result<()> {
+        let Link { mtu, segment, multifd } = link;
+        self.multifd = multifd;
         self.channel = Channel::Bare;
         for machine in &self.machines {
             machine.up(OUTER, mtu)?;
             machine.run("nft", ["flush ruleset"])?;
-            if let Some(mss) = mss {
+            if let Some(mss) = segment {
                 let rule = format!("tcp flags syn tcp option maxseg size set {mss}");
                 let chain = "type filter hook output priority mangle;";
                 machine.run("nft", [format!("table inet mss {{ chain out {{ {chain} {rule}\n }}\n }}")])?;
@@ -104,6 +120,11 @@ impl Hosts {
         let ping = Ping { interval, ..Ping::new(Side::Two.outer(Family::V4)).count(count) };
         let none = || Error::unexpected("ping", "answers", "none");
         Ok(ping.run(&self.machines[0])?.mean.ok_or_else(none)?.as_secs_f64() * 1e6)
+    }
+
+    /// The alarms of both hosts since the channel was opened.
+    pub(super) fn alarms(&self) -> Result<u64> {
+        self.channel.alarms()
     }
 
     /// Moves the virtual machine to the other host.
@@ -140,7 +161,12 @@ impl Hosts {
     }
 
     fn prepare(&self, vm: &Migrant, endpoint: &str) -> Result<()> {
+        let multifd = json!([{ "capability": "multifd", "state": self.multifd > 0 }]);
+        execute(vm, "migrate-set-capabilities", json!({ "capabilities": multifd }))?;
         let mut parameters = json!({ "max-bandwidth": FAST, "downtime-limit": PAUSE });
+        if self.multifd > 0 {
+            parameters["multifd-channels"] = self.multifd.into();
+        }
         if self.way == Way::Tls {
             // One for each trip: a QEMU that has received sends the next time.
             let id = format!("{endpoint}{}", self.trips);

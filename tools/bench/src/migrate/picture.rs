@@ -9,7 +9,7 @@ const FOOTNOTE: &str = "Virtual machines without KVM; both hosts share the proce
 /// Each with its name.
 pub(super) fn all(rows: &[Row]) -> Vec<(String, String)> {
     let (by_segment, by_mtu): (Vec<&Row>, Vec<&Row>) =
-        rows.iter().partition(|row| row.link.segment.is_some());
+        rows.iter().filter(|row| row.link.multifd == 0).partition(|row| row.link.segment.is_some());
     let mut pictures = Vec::new();
     for way in Way::ALL {
         let of_way: Vec<&Row> = by_mtu.iter().copied().filter(|row| row.way == way).collect();

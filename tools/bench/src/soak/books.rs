@@ -91,6 +91,8 @@ impl Books {
         }
         let left = |name: &'static str| sum(&|book| book.total(name));
         rows.push(Row::new("SAs left behind", "", left("inbound_sas") + left("outbound_sas")).aim(0.0));
+        // Nobody attacks.
+        rows.push(Row::new("alarms", "", sum(&|book| self::sum(&book.counters.alarms))).aim(0.0));
         rows
     }
 
