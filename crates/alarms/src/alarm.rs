@@ -42,7 +42,7 @@ pub struct Source {
     pub address: IpAddr,
     /// Sightings with it.
     pub count: u64,
-    /// Of these, those of the second in progress.
+    /// The second of its latest sightings, and how many of them are in it.
     pub(crate) second: (u64, u64),
     /// Until when it is dropped.
     pub(crate) until: Option<Duration>,

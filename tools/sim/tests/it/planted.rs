@@ -32,9 +32,9 @@ const LAST: &[(Plant, u64)] = &[
     (Plant::StandbyBySuspicion, 20),
     (Plant::NoSenderId, 0),
     (Plant::SpiReusedAtOnce, 171),
-    (Plant::LastEdgesNotTold, 184),
+    (Plant::LastEdgesNotTold, 130),
     (Plant::CommandsMissed, 46),
-    (Plant::RestNotAwaited, 28),
+    (Plant::RestNotAwaited, 31),
     (Plant::VotesNotCounted, 53),
     (Plant::FloorAsSeen, 200),
     (Plant::RowsNotTold, 4),
@@ -42,7 +42,7 @@ const LAST: &[(Plant, u64)] = &[
     (Plant::RelayedTwice, 119),
     (Plant::RelayedNotTold, 4),
     (Plant::PreferencesNotTold, 12),
-    (Plant::RosterIgnored, 7),
+    (Plant::RosterIgnored, 0),
     (Plant::OlderStay, 20),
 ];
 
