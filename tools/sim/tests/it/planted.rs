@@ -12,7 +12,8 @@ use testudo_sim::{cluster, runner};
 const SEEDS: u64 = 1000;
 
 /// The world in which each bug was found last; it is tried first. If a change of the simulation has
-/// made it useless, the test finds and prints another one, which belongs here.
+/// made it useless, the test finds and prints another one, which belongs here: a search may take
+/// hundreds of worlds. `make test-all` insists on that.
 const LAST: &[(Plant, u64)] = &[
     (Plant::BlockGap, 0),
     (Plant::NoFloor, 0),
@@ -112,12 +113,15 @@ fn find(bug: Plant) -> Option<Outcome> {
 
 #[test]
 fn every_planted_bug_is_found() {
-    let mut missed = Vec::new();
+    let (mut missed, mut moved) = (Vec::new(), Vec::new());
     // Directly to stdout, because the harness hides the output of tests that pass.
     let mut out = std::io::stdout();
     for bug in Plant::ALL.iter().copied() {
         match find(bug) {
             Some(outcome) => {
+                if !LAST.contains(&(bug, outcome.seed)) {
+                    moved.push((bug, outcome.seed));
+                }
                 let _ = writeln!(out, "{}: seed {}: {}", bug.name(), outcome.seed, outcome.violations[0]);
             }
             None => missed.push(bug.name()),
@@ -125,4 +129,6 @@ fn every_planted_bug_is_found() {
     }
     assert!(missed.is_empty(), "not found within {SEEDS} seeds: {missed:?}");
     let _ = writeln!(out, "planted bugs: {0} of {0} found", Plant::ALL.len());
+    let insists = std::env::var_os("TESTUDO_THOROUGH").is_some();
+    assert!(!insists || moved.is_empty(), "these belong into LAST: {moved:?}");
 }
