@@ -82,6 +82,19 @@ fn a_node_of_a_cluster_drops_sources_too_whatever_else_it_keeps() {
     assert_eq!(bench.run(&other).reason, Reason::DropOtherNode);
 }
 
+/// Its numbers count at a takeover, whoever drops its packets.
+#[test]
+fn the_number_of_a_dropped_packet_is_recorded_all_the_same() {
+    const SPI: u32 = 0xc000_0001;
+    let bench = Bench::clustered(&ClusterValue { flags: table().flags | CLUSTER_DROPS_SOURCES, ..table() });
+    bench.track(SPI, 0);
+    bench.drop_source(PEER4, FOR_EVER);
+    let packet = [&SPI.to_be_bytes()[..], &9_u32.to_be_bytes(), &[0xab; 40]].concat();
+    let frame = ethernet_to(CLUSTER_MAC, 0x0800, &ipv4(PEER4, US4, ESP).packet(&packet));
+    assert_eq!(bench.run(&frame).reason, Reason::DropSource);
+    assert_eq!(bench.seen(SPI), Some(9));
+}
+
 /// The first one stays until it is taken, whatever comes behind it.
 #[test]
 fn the_first_clear_packet_that_is_dropped_is_kept_as_evidence() {
