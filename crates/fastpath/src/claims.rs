@@ -7,8 +7,10 @@ use crate::error::{Error, Result};
 use crate::fib::PortLink;
 use crate::mac::MacAddr;
 use crate::vip::PacketSocket;
+use crate::vip::arp::Packet;
+use crate::vip::nd::{ADVERTISEMENT, HOP_LIMIT, TARGET_LINK_LAYER, last_option};
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr};
 use testudo_wire::ethernet::{EtherType, Ethernet};
 use testudo_wire::ip::Protocol;
 use testudo_wire::ipv6::Ipv6;
@@ -17,12 +19,6 @@ use testudo_wire::ipv6::Ipv6;
 const MAX_FRAMES: usize = 64;
 /// Longer than any ARP packet or advertisement with its options of use.
 const MAX_LEN: usize = 256;
-/// Hardware type, protocol type and address lengths of Ethernet and IPv4.
-const ARP_KINDS: [u8; 6] = [0, 1, 8, 0, 6, 4];
-const ADVERTISEMENT: u8 = 136;
-const TARGET_LINK_LAYER: u8 = 2;
-/// A message with another hop limit has crossed a router (RFC 4861 §7.1).
-const HOP_LIMIT: u8 = 255;
 
 /// Somebody says that an address is theirs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,11 +101,8 @@ type Claimed = fn(&[u8]) -> Option<(IpAddr, MacAddr)>;
 /// The sender of a request or reply. A probe (RFC 5227 §2.1.1) has none: it only asks.
 fn of_arp(frame: &[u8]) -> Option<(IpAddr, MacAddr)> {
     let (_, packet) = Ethernet::parse(frame).ok()?;
-    let (kinds, rest): (&[u8; 6], _) = packet.split_first_chunk()?;
-    let (_operation, rest): (&[u8; 2], _) = rest.split_first_chunk()?;
-    let (mac, rest): (&[u8; 6], _) = rest.split_first_chunk()?;
-    let address = Ipv4Addr::from(*rest.first_chunk::<4>()?);
-    (*kinds == ARP_KINDS && !address.is_unspecified()).then_some((address.into(), MacAddr(*mac)))
+    let Packet { sender, sender_address, .. } = Packet::parse(packet)?;
+    (!sender_address.is_unspecified()).then_some((sender_address.into(), sender))
 }
 
 /// The target of an advertisement. Without an option it is where the frame came from.
@@ -117,27 +110,19 @@ fn of_advertisement(frame: &[u8]) -> Option<(IpAddr, MacAddr)> {
     let (ethernet, packet) = Ethernet::parse(frame).ok()?;
     let ip = Ipv6::parse(packet).ok()?;
     let (fixed, rest): (&[u8; 8], _) = ip.payload().split_first_chunk()?;
-    let (target, mut options): (&[u8; 16], _) = rest.split_first_chunk()?;
+    let (target, options): (&[u8; 16], _) = rest.split_first_chunk()?;
     if ip.next_header() != Protocol::ICMPV6 || ip.hop_limit() != HOP_LIMIT || fixed[0] != ADVERTISEMENT {
         return None;
     }
-    let mut mac = ethernet.src;
-    while let [kind, length, content @ ..] = options {
-        if let (TARGET_LINK_LAYER, Some(told)) = (*kind, content.first_chunk()) {
-            mac = MacAddr(*told);
-        }
-        let size = usize::from(*length) * 8;
-        if size == 0 {
-            return None;
-        }
-        options = options.get(size..)?;
-    }
+    let told = last_option(TARGET_LINK_LAYER, options)?.and_then(<[u8]>::first_chunk);
+    let mac = told.map_or(ethernet.src, |told| MacAddr(*told));
     Some((Ipv6Addr::from(*target).into(), mac))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::vip::arp::ADDRESS_KINDS;
     use testudo_wire::ipv6::Fields;
 
     const THIEF: [u8; 6] = [2, 0, 0, 0, 0, 0x66];
@@ -146,7 +131,7 @@ mod tests {
     fn arp(operation: u8, sender: [u8; 4]) -> Vec<u8> {
         let (dst, src) = (MacAddr::BROADCAST, MacAddr(FRAME));
         let ethernet = Ethernet { dst, src, ethertype: EtherType::ARP }.to_bytes();
-        [&ethernet[..], &ARP_KINDS, &[0, operation], &THIEF, &sender, &[0; 6], &[192, 0, 2, 1], &[0; 18]]
+        [&ethernet[..], &ADDRESS_KINDS, &[0, operation], &THIEF, &sender, &[0; 6], &[192, 0, 2, 1], &[0; 18]]
             .concat()
     }
 

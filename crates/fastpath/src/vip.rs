@@ -11,9 +11,9 @@
 //! stop flooding to the other nodes. Hosts learn neighbours from the packet, not from the frame. So
 //! a switch that inspects ARP must not require the two to be equal.
 
-mod arp;
+pub(crate) mod arp;
 pub mod host;
-mod nd;
+pub(crate) mod nd;
 mod socket;
 
 pub(crate) use socket::PacketSocket;

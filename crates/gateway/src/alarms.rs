@@ -23,7 +23,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use testudo_alarms::{Alarm, Kind, News, Rules, Sighting, Subject, Watch};
 use testudo_ike::output::{ChildSaId, UnixTime};
-use testudo_vici::alarms::{AlarmPage, AlarmReport, MAX_ALARMS_PER_PAGE};
+use testudo_vici::alarms::{AlarmPage, AlarmReport, DroppedSource, MAX_ALARMS_PER_PAGE};
 use testudo_vici::counters::Named;
 
 /// How often the counters are read.
@@ -155,8 +155,8 @@ impl Alarms {
         self.watch.rules().of(kind).run.clone()
     }
 
-    /// The first alarms above a number.
-    pub(crate) fn page(&self, above: u64) -> AlarmPage {
+    /// The first alarms above a number, beside the sources that are dropped.
+    pub(crate) fn page(&self, above: u64, dropped: Vec<DroppedSource>) -> AlarmPage {
         let mut alarms = self.watch.alarms(above);
         let more = alarms.len() > MAX_ALARMS_PER_PAGE;
         alarms.truncate(MAX_ALARMS_PER_PAGE);
@@ -164,7 +164,7 @@ impl Alarms {
             watching: self.is_on,
             last: self.watch.last(),
             more,
-            dropped: Vec::new(),
+            dropped,
             alarms: alarms.into_iter().map(|alarm| self.report(alarm)).collect(),
         }
     }

@@ -465,7 +465,7 @@ impl Control for Gateway {
     }
 
     fn alarms(&self, above: u64) -> AlarmPage {
-        AlarmPage { dropped: self.dropped_sources(), ..self.alarms.page(above) }
+        self.alarms.page(above, self.dropped_sources())
     }
 
     fn accept_source(&mut self, source: IpAddr, by: Option<&str>) -> Result<(), CommandError> {

@@ -5,9 +5,16 @@ use nix::errno::Errno;
 use nix::ifaddrs::getifaddrs;
 use nix::sys::socket::{AddressFamily, LinkAddr, SockFlag, SockType, bind, socket};
 use nix::unistd::write;
+use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
 use std::thread::sleep;
 use std::time::Duration;
+
+/// ARP that says to all hosts of a link that an address is at this MAC address (RFC 5227 §3).
+pub fn announcement(mac: [u8; 6], address: Ipv4Addr) -> Vec<u8> {
+    let (kinds_and_request, address) = ([0, 1, 8, 0, 6, 4, 0, 1], address.octets());
+    [&[0xff; 6][..], &mac, &[8, 6], &kinds_and_request, &mac, &address, &[0; 6], &address].concat()
+}
 
 /// Sends raw Ethernet frames out of one interface.
 #[derive(Debug)]

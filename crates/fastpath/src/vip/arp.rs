@@ -7,9 +7,32 @@ use testudo_wire::ethernet::{EtherType, Ethernet};
 
 const PACKET_LEN: usize = 28;
 /// Hardware type, protocol type and address lengths of Ethernet and IPv4.
-const ADDRESS_KINDS: [u8; 6] = [0, 1, 8, 0, 6, 4];
+pub(crate) const ADDRESS_KINDS: [u8; 6] = [0, 1, 8, 0, 6, 4];
 const REQUEST: [u8; 2] = [0, 1];
 const REPLY: [u8; 2] = [0, 2];
+
+/// What ARP says.
+pub(crate) struct Packet {
+    operation: [u8; 2],
+    pub(crate) sender: MacAddr,
+    pub(crate) sender_address: Ipv4Addr,
+    target_address: Ipv4Addr,
+}
+
+impl Packet {
+    /// Reads ARP of Ethernet and IPv4, behind the Ethernet header.
+    pub(crate) fn parse(packet: &[u8]) -> Option<Self> {
+        let packet: &[u8; PACKET_LEN] = packet.first_chunk()?;
+        let (kinds, rest) = packet.split_first_chunk()?;
+        let (operation, rest) = rest.split_first_chunk()?;
+        let (sender, rest) = rest.split_first_chunk()?;
+        let (sender_address, rest): (&[u8; 4], _) = rest.split_first_chunk()?;
+        let target_address = Ipv4Addr::from(*rest.last_chunk::<4>()?);
+        let (sender, sender_address) = (MacAddr(*sender), Ipv4Addr::from(*sender_address));
+        let operation = *operation;
+        (*kinds == ADDRESS_KINDS).then_some(Self { operation, sender, sender_address, target_address })
+    }
+}
 
 /// The reply to a request for one of the link's VIPs, as a frame.
 pub(super) fn answer(link: &VipLink, frame: &[u8]) -> Option<Vec<u8>> {
@@ -17,21 +40,16 @@ pub(super) fn answer(link: &VipLink, frame: &[u8]) -> Option<Vec<u8>> {
     if ethernet.ethertype != EtherType::ARP {
         return None;
     }
-    let packet: &[u8; PACKET_LEN] = packet.first_chunk()?;
-    let (kinds, rest) = packet.split_first_chunk()?;
-    let (operation, rest) = rest.split_first_chunk()?;
-    let (asker, rest): (&[u8; 6], _) = rest.split_first_chunk()?;
-    let (asker_address, rest): (&[u8; 4], _) = rest.split_first_chunk()?;
-    let wanted = Ipv4Addr::from(*rest.last_chunk::<4>()?);
-    if *kinds != ADDRESS_KINDS || *operation != REQUEST || !link.has(IpAddr::V4(wanted)) {
+    let Packet { operation, sender, sender_address, target_address: wanted } = Packet::parse(packet)?;
+    if operation != REQUEST || !link.has(IpAddr::V4(wanted)) {
         return None;
     }
     // An announcement is a request too, but no question: it comes from another node, or from a
     // thief of the address.
-    if asker_address == &wanted.octets() {
+    if sender_address == wanted {
         return None;
     }
-    Some(frame_of(link, ethernet.src, REPLY, wanted, MacAddr(*asker), Ipv4Addr::from(*asker_address)))
+    Some(frame_of(link, ethernet.src, REPLY, wanted, sender, sender_address))
 }
 
 /// An announcement (RFC 5227 §3) that the VIP is at the cluster's MAC.

@@ -9,12 +9,12 @@ use testudo_wire::ip::Protocol;
 use testudo_wire::ipv6::{Fields, Ipv6};
 
 pub(super) const SOLICITATION: u8 = 135;
-const ADVERTISEMENT: u8 = 136;
+pub(crate) const ADVERTISEMENT: u8 = 136;
 /// A message with another hop limit has crossed a router (RFC 4861 §7.1).
-const HOP_LIMIT: u8 = 255;
+pub(crate) const HOP_LIMIT: u8 = 255;
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 const SOURCE_LINK_LAYER: u8 = 1;
-const TARGET_LINK_LAYER: u8 = 2;
+pub(crate) const TARGET_LINK_LAYER: u8 = 2;
 const ROUTER: u8 = 0x80;
 const SOLICITED: u8 = 0x40;
 const OVERRIDE: u8 = 0x20;
@@ -61,21 +61,23 @@ fn solicited(ip: &Ipv6<'_>) -> Option<Ipv6Addr> {
         return None;
     }
     let target = Ipv6Addr::from(*target);
-    let has_source = has_source(options)?;
+    let has_source = last_option(SOURCE_LINK_LAYER, options)?.is_some();
     let fits = !ip.src().is_unspecified() || (ip.dst() == solicited_node(target) && !has_source);
     fits.then_some(target)
 }
 
-/// True if one of the options is the sender's MAC address. `None` if the options are malformed.
-fn has_source(mut options: &[u8]) -> Option<bool> {
-    let mut found = false;
-    while let [kind, length, ..] = options {
+/// The last option of this kind, without its kind and length. `None` if the options are malformed.
+pub(crate) fn last_option(wanted: u8, mut options: &[u8]) -> Option<Option<&[u8]>> {
+    let mut found = None;
+    while let [kind, length, content @ ..] = options {
         let size = usize::from(*length) * 8;
         if size == 0 {
             return None;
         }
-        found |= *kind == SOURCE_LINK_LAYER;
         options = options.get(size..)?;
+        if *kind == wanted {
+            found = content.get(..size - 2);
+        }
     }
     options.is_empty().then_some(found)
 }

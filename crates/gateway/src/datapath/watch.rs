@@ -22,11 +22,6 @@ impl DataPath {
         self.guard.vips()
     }
 
-    /// True if some SA of any node leads to this outer address.
-    pub(crate) fn has_peer_at(&self, address: IpAddr) -> bool {
-        self.sas.sends_to(address)
-    }
-
     /// The MAC addresses of the ports, and of the cluster.
     pub(crate) fn own_macs(&self) -> BTreeSet<MacAddr> {
         self.guard.ports().iter().flat_map(|port| [Some(port.mac), port.cluster_mac]).flatten().collect()

@@ -148,7 +148,7 @@ impl Gateway {
             return Some(Spared::Own);
         }
         // The data path has the Child SAs of all nodes, the endpoint the IKE SAs of this one.
-        if self.data.has_peer_at(source) || self.endpoint.has_peer_at(source) {
+        if self.data.sends_to(source) || self.endpoint.has_peer_at(source) {
             return Some(Spared::Peer);
         }
         if self.endpoint.is_named(source) {

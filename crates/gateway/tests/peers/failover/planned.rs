@@ -7,7 +7,7 @@ use std::io::Write;
 use std::net::IpAddr;
 use testudo_lab::bed::{Bed, BedOptions, Failure};
 use testudo_lab::gateway::Kind;
-use testudo_lab::inject::Injector;
+use testudo_lab::inject::{Injector, announcement};
 use testudo_lab::testudo::Testudo;
 use testudo_lab::topology::{Family, OUTER, Side};
 use testudo_lab::wait_until;
@@ -135,11 +135,7 @@ fn only_a_thief_is_noticed(bed: &Bed) {
     }
     let IpAddr::V4(stolen) = Side::One.outer(Family::V4) else { unreachable!("of that family") };
     let injector = Injector::open(&bed.cluster.peers[0], OUTER).unwrap();
-    let (thief, vip) = (injector.address(), stolen.octets());
-    // A request for its own address (RFC 5227 §3).
-    let kinds = [0, 1, 8, 0, 6, 4, 0, 1];
-    let claim = [&[0xff; 6][..], &thief, &[8, 6], &kinds, &thief, &vip, &[0; 6], &vip].concat();
-    injector.send(&claim).unwrap();
+    injector.send(&announcement(injector.address(), stolen)).unwrap();
     for node in &bed.nodes {
         wait_until("an alarm about the virtual address", LIMIT, || {
             let found = spoofed(node).pop().ok_or_else(|| node.alarms().unwrap().to_string());

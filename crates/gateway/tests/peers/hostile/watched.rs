@@ -6,11 +6,12 @@ use super::frames::{ESP, Random, Road, esp, octets};
 use super::{fire, spy};
 use crate::common::{Pair, SOON, Scenario};
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::thread::sleep;
 use std::time::Duration;
 use testudo_lab::capture::{Capture, written};
 use testudo_lab::gateway::Kind;
-use testudo_lab::inject::Injector;
+use testudo_lab::inject::{Injector, announcement};
 use testudo_lab::ping::Ping;
 use testudo_lab::topology::{Family, OUTER, Side, WIRE_PORTS};
 use testudo_lab::wait_until;
@@ -104,9 +105,9 @@ fn steal_the_peers_address(attacker: &Attacker<'_>, to_mac: [u8; 6]) {
 /// Says of our own addresses that they are the attacker's: ARP, and an advertisement to all nodes.
 fn claim_our_addresses(attacker: &Attacker<'_>) {
     let thief = attacker.injector.address();
-    let (us, us6) = (octets(Side::One.outer(Family::V4)), octets(Side::One.outer(Family::V6)));
-    let kinds = [0, 1, 8, 0, 6, 4, 0, 1];
-    attacker.send(&[&[0xff; 6][..], &thief, &[8, 6], &kinds, &thief, &us, &[0; 6], &us].concat());
+    let IpAddr::V4(us) = Side::One.outer(Family::V4) else { unreachable!("of that family") };
+    attacker.send(&announcement(thief, us));
+    let us6 = octets(Side::One.outer(Family::V6));
     let all_nodes = [&[0xff, 2][..], &[0; 13], &[1]].concat();
     let mut message = [&[136, 0, 0, 0, 0x20, 0, 0, 0][..], &us6, &[2, 1], &thief].concat();
     let pseudo = [&us6[..], &all_nodes, &[0, 0, 0, message.len() as u8, 0, 0, 0, 58], &message].concat();
