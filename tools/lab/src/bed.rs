@@ -22,6 +22,7 @@ use crate::testudo::Testudo;
 use crate::topology::{Family, Side};
 use crate::witness::{self, Witness};
 use crate::{Error, Lab, Namespace, Result, wait_until};
+use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -210,11 +211,23 @@ impl Bed {
 
     /// Waits until the diagnosis of every node is empty.
     pub fn await_balance(&self) -> Result<()> {
-        wait_until("shards where they belong", LIMIT, || {
+        self.await_diagnosis("nothing to tell", |_| false)
+    }
+
+    /// Waits until no shard is on its way to another node, whatever else a diagnosis tells.
+    pub fn await_shards(&self) -> Result<()> {
+        self.await_diagnosis("shards where they belong", |sentence| !sentence.contains("shard"))
+    }
+
+    /// Waits until the diagnosis of every node has only sentences that do not matter.
+    fn await_diagnosis(&self, what: &str, is_idle: impl Fn(&str) -> bool) -> Result<()> {
+        wait_until(what, LIMIT, || {
             let why = |node: &Testudo| Ok(node.cluster()?["why"].clone());
             let why = self.nodes.iter().map(why).collect::<Result<Vec<_>>>()?;
-            let well = why.iter().all(|why| why.as_array().is_some_and(Vec::is_empty));
-            Ok(if well { Ok(()) } else { Err(format!("{why:?}")) })
+            let is_well = |of: &Value| {
+                of.as_array().is_some_and(|told| told.iter().all(|one| one.as_str().is_some_and(&is_idle)))
+            };
+            Ok(if why.iter().all(is_well) { Ok(()) } else { Err(format!("{why:?}")) })
         })
     }
 
