@@ -29,15 +29,18 @@ pub(crate) fn read_named(message: &Message, name: &str) -> Result<Named, Error> 
         .collect()
 }
 
-pub(crate) fn section<'a>(message: &'a Message, name: &str) -> Result<&'a Message, Error> {
+/// The section of that name.
+pub fn section<'a>(message: &'a Message, name: &str) -> Result<&'a Message, Error> {
     message.section(name).ok_or_else(|| answer_error(name, "missing", "a section"))
 }
 
-pub(crate) fn text<'a>(message: &'a Message, name: &str) -> Result<&'a str, Error> {
+/// The text of that name.
+pub fn text<'a>(message: &'a Message, name: &str) -> Result<&'a str, Error> {
     message.text(name).ok_or_else(|| answer_error(name, "missing", "text"))
 }
 
-pub(crate) fn number(message: &Message, name: &str) -> Result<u64, Error> {
+/// The number of that name.
+pub fn number(message: &Message, name: &str) -> Result<u64, Error> {
     let text = text(message, name)?;
     text.parse().map_err(|_| answer_error(name, text, "a number"))
 }
@@ -49,8 +52,8 @@ pub(crate) fn add_optional(message: &mut Message, key: &str, value: Option<u64>)
     }
 }
 
-/// Reads a number that is left out when it is unknown.
-pub(crate) fn optional(message: &Message, key: &str) -> Result<Option<u64>, Error> {
+/// The number of that name, which is left out when it is unknown.
+pub fn optional(message: &Message, key: &str) -> Result<Option<u64>, Error> {
     message.text(key).map(|_| number(message, key)).transpose()
 }
 
@@ -66,6 +69,7 @@ pub(crate) fn read_boolean(message: &Message, key: &str) -> Result<bool, Error> 
     }
 }
 
-pub(crate) fn answer_error(key: &str, found: &str, expected: &'static str) -> Error {
+/// What an answer has under a name is not what is expected there.
+pub fn answer_error(key: &str, found: &str, expected: &'static str) -> Error {
     Error::Answer { key: key.to_owned(), found: found.to_owned(), expected }
 }

@@ -16,7 +16,7 @@
 )]
 
 pub mod alarms;
-mod answer;
+pub mod answer;
 pub mod children;
 pub mod client;
 pub mod cluster;

@@ -1,7 +1,7 @@
 //! The Child SA that protects the migration, as both daemons list it.
 
 use super::requirement::Refusal;
-use crate::answer::{number, text, wrong};
+use crate::answer::{answer_error, number, text};
 use serde::Serialize;
 use std::net::{IpAddr, SocketAddr};
 use testudo_base::prefix::Prefix;
@@ -161,7 +161,7 @@ impl End {
     fn read(ike: &Message, side: &str) -> Result<Self, Error> {
         let key = format!("{side}-host");
         let host = text(ike, &key)?;
-        let address = host.parse().map_err(|_| wrong(&key, &host, "an address"))?;
+        let address = host.parse().map_err(|_| answer_error(&key, &host, "an address"))?;
         Ok(Self { address, identity: text(ike, &format!("{side}-id"))? })
     }
 }

@@ -1,7 +1,7 @@
 //! The watch on both hosts: alarms of testudod, by its command `testudo-alarms`.
 
 use super::vm::Side;
-use crate::answer::wrong;
+use crate::answer::answer_error;
 use std::path::Path;
 use std::time::Duration;
 use testudo_alarms::Severity;
@@ -29,7 +29,7 @@ pub(super) enum CancelOn {
 
 impl CancelOn {
     fn includes(self, alarm: &AlarmReport) -> Result<bool, Error> {
-        let unknown = || wrong("severity", &alarm.severity, "notice, warning or critical");
+        let unknown = || answer_error("severity", &alarm.severity, "notice, warning or critical");
         let severity = Severity::from_name(&alarm.severity).ok_or_else(unknown)?;
         Ok(match self {
             Self::Warning => severity >= Severity::Warning,
