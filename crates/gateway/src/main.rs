@@ -33,6 +33,7 @@ mod prefix;
 mod prefix_map;
 mod privileges;
 mod processors;
+mod program;
 mod queue_assignment;
 mod reader;
 mod remote_sas;

@@ -8,8 +8,6 @@
 mod environment;
 mod script;
 
-pub(crate) use script::PATH;
-
 use crate::error::{Error, Result};
 use crate::pool::{Pool, waking};
 use environment::Run;

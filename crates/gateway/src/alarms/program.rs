@@ -1,12 +1,10 @@
 //! Programs that are run for alarms.
 
-use crate::updown::PATH;
-use std::os::unix::process::CommandExt;
+use crate::program;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 use testudo_vici::alarms::AlarmReport;
-use testudo_vici::trust;
 
 /// How long a program may run.
 const PROGRAM_TIMEOUT: Duration = Duration::from_secs(30);
@@ -25,16 +23,12 @@ impl Programs {
         if self.0.len() >= MAX_PROGRAMS {
             return Some(format!("{MAX_PROGRAMS} programs are still running"));
         }
-        // The file was root's when the configuration was read, and may not be now.
-        let target = match trust::check(program) {
-            Ok(target) => target,
+        let mut command = match program::command(program) {
+            Ok(command) => command,
             Err(why) => return Some(why.to_string()),
         };
         let sources: Vec<&str> = alarm.sources.iter().map(|(address, _)| address.as_str()).collect();
-        let started = Command::new(target)
-            .arg0(program)
-            .env_clear()
-            .env("PATH", PATH)
+        let started = command
             .env("TESTUDO_ALARM", alarm.number.to_string())
             .env("TESTUDO_ALARM_STATE", state)
             .env("TESTUDO_ALARM_KIND", &alarm.kind)
@@ -43,8 +37,6 @@ impl Programs {
             .env("TESTUDO_ALARM_COUNT", alarm.count.to_string())
             .env("TESTUDO_ALARM_SOURCES", sources.join(" "))
             .env("TESTUDO_ALARM_EVIDENCE", &alarm.evidence)
-            .current_dir("/")
-            .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn();
@@ -61,8 +53,8 @@ impl Programs {
             if !matches!(child.try_wait(), Ok(None)) {
                 return false;
             }
-            if since.elapsed() > PROGRAM_TIMEOUT && child.kill().is_err() {
-                return false;
+            if since.elapsed() > PROGRAM_TIMEOUT {
+                program::kill(child);
             }
             true
         });

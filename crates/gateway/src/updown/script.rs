@@ -1,24 +1,20 @@
 //! One run of a script: whether it may run, how long, and its output.
 
 use super::ScriptLine;
+use crate::program;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::{Signal, killpg};
-use nix::unistd::Pid;
 use std::io::{self, PipeReader, Read};
 use std::os::fd::AsFd;
-use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ExitStatus};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use testudo_ike::config::UpdownScript;
 use testudo_ike::output::LogLevel;
-use testudo_vici::trust::{self, Untrusted};
+use testudo_vici::trust::Untrusted;
 
-/// Where scripts find programs.
-pub(crate) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// Octets of a run's output that go to the log.
 const MAX_OUTPUT_OCTETS: usize = 8192;
 /// How often a script is checked that has closed its output, or whose children keep it open.
@@ -100,30 +96,22 @@ fn attempt(
     if ending.load(Ordering::Relaxed) {
         return Err(Failure::Ending);
     }
-    let program = Path::new(&task.script.program);
-    // Checked again: the file was root's when it was loaded, and may not be now.
-    let target = trust::check(program)?;
+    let mut command = program::command(Path::new(&task.script.program))?;
     let (mut reader, writer) = io::pipe()?;
     fcntl(&reader, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).map_err(io::Error::from)?;
-    let mut command = Command::new(target);
     command
-        .arg0(program)
         .args(&task.script.arguments)
-        .env_clear()
-        .env("PATH", PATH)
         .env("PLUTO_VERB", &task.verb)
         .envs(task.variables.iter().map(|(name, value)| (name, value)))
-        .current_dir("/")
-        .stdin(Stdio::null())
         .stdout(writer.try_clone()?)
-        .stderr(writer)
-        .process_group(0);
+        .stderr(writer);
     let mut child = command.spawn()?;
     // Closes our end of the pipe, which would never end otherwise.
     drop(command);
     let ended = wait(&mut child, &mut reader, output, limit, ending);
     if ended.is_err() {
-        kill(&mut child);
+        program::kill(&child);
+        let _ = child.wait();
     }
     ended
 }
@@ -158,15 +146,6 @@ fn wait(
             pause = (pause * 2).min(POLL_INTERVAL);
         }
     }
-}
-
-/// Kills the script and all that it has started.
-fn kill(child: &mut Child) {
-    if let Ok(group) = i32::try_from(child.id()) {
-        // It may be gone already.
-        let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
-    }
-    let _ = child.wait();
 }
 
 #[derive(Default)]

@@ -1,0 +1,28 @@
+//! Programs of the administrator that the daemon runs: scripts of connections, and those for alarms.
+
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use testudo_vici::trust::{self, Untrusted};
+
+/// Where they find others.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// A program with an empty environment, in a process group of its own. It is checked again: the
+/// file was root's when the configuration was loaded, and may not be now.
+pub(crate) fn command(program: &Path) -> Result<Command, Untrusted> {
+    let mut command = Command::new(trust::check(program)?);
+    command.arg0(program).env_clear().env("PATH", PATH).current_dir("/").stdin(Stdio::null());
+    command.process_group(0);
+    Ok(command)
+}
+
+/// Sends SIGKILL to a program and to all that it has started.
+pub(crate) fn kill(child: &Child) {
+    if let Ok(group) = i32::try_from(child.id()) {
+        // It may be gone already.
+        let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
+    }
+}
