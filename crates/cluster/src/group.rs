@@ -51,6 +51,7 @@ pub use relays::RelayKeys;
 pub use roster::{Majorities, NodeChange, Roster, Rosters};
 pub use roster_change::ChangeError;
 pub use status::{Counters, GroupStatus, PeerStatus, Phase, Standing};
+pub use views::obstacle::Obstacle;
 pub use views::stability::Position;
 
 use self::core::Core;

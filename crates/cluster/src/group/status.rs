@@ -1,6 +1,6 @@
 //! What a group tells operators: its state and its counters, and how often it logs.
 
-use super::{Group, Position, Rosters};
+use super::{Group, Obstacle, Position, Rosters};
 use crate::engine::{RingId, View};
 use crate::node::NodeId;
 use std::time::Duration;
@@ -85,6 +85,8 @@ pub struct GroupStatus {
     pub node: NodeId,
     /// How far its view has come.
     pub phase: Phase,
+    /// Why its quorate view does not begin.
+    pub obstacle: Option<Obstacle>,
     /// The engine's view.
     pub view: Option<View>,
     /// The members that hold the state, in a view that has begun.
@@ -163,6 +165,7 @@ impl Group {
         GroupStatus {
             node: self.core.node(),
             phase: self.views.phase(),
+            obstacle: self.views.obstacle(),
             view: self.views.view().map(|view| View {
                 quorate: view.quorate && self.views.phase() != Phase::NoQuorum,
                 ..view.clone()

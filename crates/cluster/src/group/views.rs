@@ -4,6 +4,7 @@
 pub(super) mod bulk;
 pub(super) mod exchange;
 pub(super) mod history;
+pub(super) mod obstacle;
 pub(super) mod past;
 pub(super) mod running;
 pub(super) mod stability;
@@ -23,6 +24,7 @@ use crate::node::{NodeId, names};
 use exchange::vote::Ballot;
 use exchange::{Exchange, Heard, Outcome, Status, Verdict};
 use history::History;
+use obstacle::Obstacle;
 use running::Running;
 use std::time::Duration;
 use testudo_ike::output::{LogLevel, Time};
@@ -143,6 +145,15 @@ impl Views {
             Stage::Forming(exchange) if exchange.is_outvoted() => Phase::NoQuorum,
             Stage::Forming(_) => Phase::Exchange,
             Stage::Running(_) => Phase::Running,
+        }
+    }
+
+    /// Why a quorate view does not begin.
+    pub(super) fn obstacle(&self) -> Option<Obstacle> {
+        let Stage::Forming(exchange) = &self.stage else { return None };
+        match exchange.outcome() {
+            None => Some(Obstacle::Unheard(exchange.missing().collect())),
+            Some(verdict) => Obstacle::of(verdict),
         }
     }
 
@@ -316,19 +327,10 @@ impl Views {
         match exchange.outcome()? {
             Verdict::Begin(outcome) => return Some(*outcome),
             Verdict::Wait(_) if waited => self.stay_patient(core, now),
-            Verdict::Wait(nodes) => self.wait(core, now, &nodes),
             Verdict::Outvoted(_) if waited => {}
-            Verdict::Outvoted(nodes) => self.give_way(core, now, &nodes),
-            Verdict::Unreadable(nodes) => {
-                let line = match nodes.as_slice() {
-                    [] => "no view: none of its nodes is one of the cluster's".to_owned(),
-                    nodes => format!(
-                        "no view: nodes {} have another cluster key or version, and those that have ours are not more than half",
-                        names(nodes)
-                    ),
-                };
-                core.log_limited(now, Topic::Excluded, line);
-            }
+            verdict @ Verdict::Wait(_) => self.wait(core, now, verdict),
+            verdict @ Verdict::Outvoted(_) => self.give_way(core, now, verdict),
+            verdict @ Verdict::Unreadable(_) => log_obstacle(core, now, Topic::Excluded, verdict),
         }
         None
     }
@@ -349,17 +351,9 @@ impl Views {
     }
 
     /// All members have been heard, and they may not go on: this is as if there were no quorum.
-    fn give_way(&mut self, core: &mut Core, now: Time, nodes: &[NodeId]) {
+    fn give_way(&mut self, core: &mut Core, now: Time, verdict: Verdict) {
         let Some(view) = self.view().cloned() else { return };
-        let line = match nodes {
-            [] => "no view: none of its nodes remembers a view of all; all configured nodes have to be here"
-                .to_owned(),
-            _ => format!(
-                "no view: others may have gone on, whatever corosync calls quorate; waiting for nodes {}",
-                names(nodes)
-            ),
-        };
-        core.log_limited(now, Topic::Waiting, line);
+        log_obstacle(core, now, Topic::Waiting, verdict);
         self.decide_nothing(core, now, view);
     }
 
@@ -367,16 +361,9 @@ impl Views {
     /// hold it comes, this is as if there were no quorum: a node that continued from an older state
     /// would answer peers anew, and use numbers again. If all of them have waited in vain for
     /// [`GroupConfig::patience`], they begin with nothing.
-    fn wait(&mut self, core: &mut Core, now: Time, nodes: &[NodeId]) {
+    fn wait(&mut self, core: &mut Core, now: Time, verdict: Verdict) {
         let Some(view) = self.view().cloned() else { return };
-        let line = match nodes {
-            [] => "no view: what nodes have forgotten may be known to those who are not here".to_owned(),
-            _ => format!(
-                "no view: none of its nodes is known to hold the latest state; waiting for nodes {}",
-                names(nodes)
-            ),
-        };
-        core.log_limited(now, Topic::Waiting, line);
+        log_obstacle(core, now, Topic::Waiting, verdict);
         self.waits_since.get_or_insert(now);
         self.stay_patient(core, now);
         self.decide_nothing(core, now, view);
@@ -447,5 +434,11 @@ impl Views {
             self.early.push(EarlyRest { from, of, octets });
         }
         false
+    }
+}
+
+fn log_obstacle(core: &mut Core, now: Time, topic: Topic, verdict: Verdict) {
+    if let Some(obstacle) = Obstacle::of(verdict) {
+        core.log_limited(now, topic, obstacle.to_string());
     }
 }

@@ -45,8 +45,12 @@ pub(crate) fn sentences(
 fn phase(status: &ClusterStatus) -> Vec<String> {
     let group = &status.group;
     let configured = group.peers.len() + 1;
+    if let Some(obstacle) = &group.obstacle {
+        return vec![obstacle.to_string()];
+    }
     let text = match group.phase {
-        Phase::Running => return Vec::new(),
+        // A view that does not begin has an obstacle.
+        Phase::Running | Phase::Exchange => return Vec::new(),
         Phase::Down => {
             "corosync is not there, or has told no view: see `systemctl status corosync`".to_owned()
         }
@@ -62,9 +66,6 @@ fn phase(status: &ClusterStatus) -> Vec<String> {
                 "no quorum: {here} of {configured} nodes are here, without a majority of the votes{witness}; no IKE is \
                  spoken and nothing is taken over until there is one"
             )
-        }
-        Phase::Exchange => {
-            "a view begins: this node waits until each of its members has said what it holds".to_owned()
         }
     };
     vec![text]

@@ -212,6 +212,7 @@ mod tests {
             group: GroupStatus {
                 node: node(2),
                 phase: group::Phase::Running,
+                obstacle: None,
                 view: Some(View { ring: RingId { seq: 28, node: 1 }, members, quorate: true }),
                 current: [1, 2, 4].map(node).to_vec(),
                 synced: true,

@@ -103,7 +103,10 @@ fn those_who_have_forgotten_wait_for_who_has_not() {
     for node in [1, 3] {
         assert!(!net.node(node).in_view && !net.node(node).last_view().view.quorate);
         assert!(net.node(node).log.iter().any(|line| line.ends_with("waiting for nodes 2")));
-        assert_eq!(net.node(node).group.status().phase, Phase::Exchange);
+        let status = net.node(node).group.status();
+        assert_eq!(status.phase, Phase::Exchange);
+        let expected = "no view: none of its nodes is known to hold the latest state; waiting for nodes 2";
+        assert_eq!(status.obstacle.map(|obstacle| obstacle.to_string()).as_deref(), Some(expected));
     }
     net.pass(10_000);
     assert!(!net.node(1).in_view);

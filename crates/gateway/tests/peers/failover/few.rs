@@ -27,6 +27,7 @@ fn a_node_that_has_missed_views_does_not_go_on_beside_a_bare_corosync() {
     assert!(bed.corosyncs[0].is_quorate().unwrap());
     let shown = bed.node(1).cluster().unwrap();
     assert_eq!((&shown["view"]["quorate"], &shown["phase"]), (&true.into(), &"exchange".into()), "{shown}");
+    assert!(shown["why"].to_string().contains("waiting for nodes 2, 3"), "{shown}");
 
     bed.cluster.heal().unwrap();
     bed.await_members(&[1, 3]).unwrap();
