@@ -173,24 +173,60 @@ fn a_restart_takes_over_what_was_protected_and_counted() {
     expect_all_open(&hosts, "after the policy was changed");
 }
 
+/// A host behind the gateway, and clear packets to it from outside.
+struct Listener<'a> {
+    hosts: &'a Hosts,
+    socket: UdpSocket,
+}
+
+impl<'a> Listener<'a> {
+    fn new(hosts: &'a Hosts) -> Self {
+        let socket = hosts.client.run(|| UdpSocket::bind((hosts::CLIENT, 7007)).expect("listener"));
+        Self { hosts, socket }
+    }
+
+    /// A packet from that address comes through within this time.
+    fn gets(&self, from: &str, patience: Duration) -> bool {
+        self.hosts.outside.run(|| {
+            let socket = UdpSocket::bind((from, 0)).expect("socket");
+            socket.send_to(b"in clear", (hosts::CLIENT, 7007)).expect("send");
+        });
+        self.socket.set_read_timeout(Some(patience)).expect("timeout");
+        receive(&self.socket, &mut [0; 16]).is_ok()
+    }
+}
+
 #[test]
 fn clear_packets_from_the_protected_prefix_are_dropped() {
     let hosts = Hosts::new();
     let instance = instance("clear");
     let _sweep = Sweep(instance.clone());
-    let client = hosts.client.run(|| UdpSocket::bind((hosts::CLIENT, 7007)).expect("listener"));
-    let send = |from: &str, patience: Duration| {
-        hosts.outside.run(|| {
-            let socket = UdpSocket::bind((from, 0)).expect("socket");
-            socket.send_to(b"in clear", (hosts::CLIENT, 7007)).expect("send");
-        });
-        client.set_read_timeout(Some(patience)).expect("timeout");
-        receive(&client, &mut [0; 16]).is_ok()
-    };
-    assert!(send(PROTECTED, PATIENCE), "before anything was protected");
+    let client = Listener::new(&hosts);
+    assert!(client.gets(PROTECTED, PATIENCE), "before anything was protected");
     let filter = hosts.gateway.run(|| start(&instance));
-    assert!(!send(PROTECTED, SILENCE));
-    assert!(send(OPEN, PATIENCE));
+    assert!(!client.gets(PROTECTED, SILENCE));
+    assert!(client.gets(OPEN, PATIENCE));
     let counters = filter.counters(CounterSet::Port(PortIndex(1))).expect("counters");
     assert_eq!(counters.get(Reason::DropClearInbound), 1);
+}
+
+#[test]
+fn dropped_sources_and_evidence_do_not_concern_the_next_run() {
+    let hosts = Hosts::new();
+    let instance = instance("alarms");
+    let _sweep = Sweep(instance.clone());
+    let client = Listener::new(&hosts);
+    let evidence = |filter: &Filter| filter.take_clear(PortIndex(1)).expect("clear packets").len();
+    let mut filter = hosts.gateway.run(|| start(&instance));
+    assert!(!client.gets(PROTECTED, SILENCE));
+    assert_eq!(evidence(&filter), 1);
+    let open = OPEN.parse().expect("address");
+    filter.drop_source(open, Duration::MAX).expect("a source that is dropped");
+    assert!(!client.gets(PROTECTED, SILENCE));
+    assert!(!client.gets(OPEN, SILENCE));
+    drop(filter);
+    assert!(!client.gets(OPEN, SILENCE), "it is dropped without a daemon too");
+    let filter = hosts.gateway.run(|| Filter::open(&instance).expect("filter"));
+    assert_eq!((filter.is_inherited(), evidence(&filter)), (true, 0));
+    assert!(client.gets(OPEN, PATIENCE));
 }
