@@ -3,9 +3,12 @@
 use super::many::five;
 use super::{FormerOwner, LIMIT, OUTAGE_LIMIT, Trial, not_doubled, within};
 use nix::sys::signal::Signal;
+use socket2::{Domain, Protocol, Socket, Type};
 use std::io::Write;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
+use testudo_lab::Error;
 use testudo_lab::bed::{Bed, BedOptions, Failure};
+use testudo_lab::cluster::Cluster;
 use testudo_lab::gateway::Kind;
 use testudo_lab::inject::{Injector, announcement};
 use testudo_lab::testudo::Testudo;
@@ -120,6 +123,7 @@ fn drained_and_back(name: &str, options: &BedOptions) {
         assert_eq!(trial.bed.owner(1).unwrap(), owner);
     }
     only_a_thief_is_noticed(&trial.bed);
+    a_peer_is_spared_at_every_node(&trial.bed);
 }
 
 /// Whoever carries a shard, the virtual address stays at the cluster's MAC address. A thief has
@@ -145,9 +149,41 @@ fn only_a_thief_is_noticed(bed: &Bed) {
     }
 }
 
+/// Who scans for SPIs is dropped at the port, but not under the address of a peer, whichever node
+/// speaks with it.
+fn a_peer_is_spared_at_every_node(bed: &Bed) {
+    let (from, to) = (Cluster::peer_address(1, Family::V4), Side::One.outer(Family::V4));
+    let esp = || Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::from(50)));
+    let esp = bed.cluster.peers[0].enter(esp).unwrap().unwrap();
+    let says = |node: &Testudo| {
+        let log = node.log().unwrap();
+        let spared = format!("packets from {from} are not dropped because of alarm ");
+        log.lines().any(|line| line.contains(&spared) && line.ends_with(": a peer has it"))
+    };
+    // Each node looks at those of its own shards.
+    let mut spis = (1_u32..).map(|number| 0x8000_0000 | number.wrapping_mul(0x9e37_79b1));
+    wait_until("the peer spared at every node", LIMIT, || {
+        for spi in spis.by_ref().take(256) {
+            let packet = [&spi.to_be_bytes()[..], &[0, 0, 0, 1], &[0x55; 40]].concat();
+            esp.send_to(&packet, &SocketAddr::new(to, 0).into()).map_err(Error::io("send ESP"))?;
+        }
+        let silent = bed.nodes.iter().find(|node| !says(node));
+        Ok(silent.map_or(Ok(()), |node| Err(node.alarms().unwrap().to_string())))
+    })
+    .unwrap();
+    for node in &bed.nodes {
+        assert_eq!(node.alarms().unwrap()["dropped"], serde_json::json!([]));
+    }
+}
+
+/// The nodes drop who scans for SPIs.
+fn watchful(options: BedOptions) -> BedOptions {
+    BedOptions { settings: "[alarms.spi-scan]\ndrop_source = 600\n".into(), ..options }
+}
+
 #[test]
 fn a_node_is_drained_and_comes_back() {
-    drained_and_back("drain", &patient(BedOptions::default()));
+    drained_and_back("drain", &watchful(patient(BedOptions::default())));
 }
 
 #[test]
@@ -155,7 +191,7 @@ fn a_node_is_drained_and_comes_back() {
 fn a_node_is_drained_with_testudo_as_the_peer() {
     drained_and_back(
         "drain-peer-testudo",
-        &patient(BedOptions { peers: vec![Kind::Testudo], ..BedOptions::default() }),
+        &watchful(patient(BedOptions { peers: vec![Kind::Testudo], ..BedOptions::default() })),
     );
 }
 
