@@ -19,13 +19,15 @@
 //! the kernel loads modules and tests them, which took up to ten seconds in the emulator while an
 //! exchange waited.
 //!
-//! A [`Migrant`] is no gateway and no host: it counts, and moves between two emulators.
+//! A [`Migrant`] is no gateway and no host: it counts, and moves between two emulators, which
+//! [`Libvirt`] may start.
 //!
 //! Guests must not draw the same random numbers. The kernel's generator is reseeded with octets
 //! from the lab before charon starts (the guest's `wake`). Salts of IVs come from the kernel's
 //! second generator, which is not reseeded; that does no harm, because keys differ.
 
 mod image;
+mod libvirt;
 mod links;
 mod machine;
 mod migrant;
@@ -35,6 +37,7 @@ mod state;
 mod store;
 mod vm;
 
+pub use libvirt::Libvirt;
 pub use migrant::Migrant;
 pub use vm::VirtualMachine;
 

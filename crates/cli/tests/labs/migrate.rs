@@ -4,12 +4,13 @@
 mod hosts;
 mod watching;
 
-use hosts::{Hosts, LIMIT, SECRET, ended, report};
+use hosts::{Hosts, LIMIT, NAME, SECRET, ended, report};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpStream};
 use testudo_lab::capture::Capture;
+use testudo_lab::guest::Libvirt;
 use testudo_lab::process::Process;
 use testudo_lab::topology::{Family, Side, WIRE_PORTS};
 use testudo_lab::wait_until;
@@ -60,6 +61,28 @@ fn a_virtual_machine_moves_and_nothing_of_it_can_be_read() {
     assert!(loads.iter().all(|load| load["peak"].as_u64() > Some(0)), "{report:#}");
     assert!(done.stderr.contains("allowed migrate of \"web1\" to 192.0.2.2 by"), "{}", done.stderr);
     hosts.run_at_destination();
+    let (clear, all) = (clear.stop().unwrap(), all.stop().unwrap());
+    assert_eq!((clear.packets, clear.lost, all.lost), (0, 0, 0), "{}", clear.show(10).unwrap());
+    assert!(!all.contains(SECRET.as_bytes()).unwrap());
+}
+
+/// libvirt drives the emulators, and has them use the addresses of the SAs.
+#[test]
+fn a_virtual_machine_of_libvirt_moves_and_nothing_of_it_can_be_read() {
+    let t = hosts::build("migrate-libvirt");
+    let [source, destination] = [&t.gw1, &t.gw2].map(|host| Libvirt::start(host).unwrap());
+    source.boot(NAME, SECRET).unwrap();
+    let _daemons = hosts::protect(&t, |side| hosts::connection(side, Family::V4));
+    let clear = Capture::clear_text(&t.wire).unwrap();
+    let all = Capture::everything_fast(&t.wire).unwrap();
+    let before = t.wire.statistic(WIRE_PORTS[0], "rx_bytes").unwrap();
+    let address = SocketAddr::new(Side::Two.outer(Family::V4), hosts::PORT);
+    source.migrate(NAME, &destination, address).unwrap();
+    let octets = t.wire.statistic(WIRE_PORTS[0], "rx_bytes").unwrap() - before;
+    assert!(octets > 64 << 20, "{octets}");
+    assert_eq!([&source, &destination].map(|host| host.running().unwrap()), [vec![], vec![NAME.to_owned()]]);
+    destination.await_counts().unwrap();
+    hosts::goes_on(&source.counts().unwrap(), &destination.counts().unwrap());
     let (clear, all) = (clear.stop().unwrap(), all.stop().unwrap());
     assert_eq!((clear.packets, clear.lost, all.lost), (0, 0, 0), "{}", clear.show(10).unwrap());
     assert!(!all.contains(SECRET.as_bytes()).unwrap());

@@ -19,6 +19,16 @@ const START_LIMIT: Duration = Duration::from_secs(60);
 const MEMORY: u32 = 256;
 /// Memory that it leaves to its kernel and its files.
 const SYSTEM: u32 = 192;
+/// QEMU's model of its processor.
+pub(super) const CPU: &str = "qemu64";
+
+/// The arguments of its kernel, for a machine with so many MiB of memory.
+pub(super) fn kernel_arguments(secret: &str, memory: u32) -> String {
+    let fill = memory.saturating_sub(SYSTEM);
+    format!(
+        "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check tsc=nowatchdog rdinit=/usr/bin/count SECRET={secret} FILL={fill}"
+    )
+}
 
 /// A virtual machine at one host.
 #[derive(Debug)]
@@ -142,15 +152,12 @@ impl Savable for Model<'_> {
     }
 
     fn hardware(&self) -> Vec<String> {
-        let Self { secret, memory, .. } = self;
-        let fill = memory.saturating_sub(SYSTEM);
-        let machine = "-accel tcg,tb-size=64 -machine q35 -cpu qemu64 -smp 1 -no-reboot -nodefaults -no-user-config \
+        let machine = "-accel tcg,tb-size=64 -machine q35 -smp 1 -no-reboot -nodefaults -no-user-config \
                        -display none";
-        let append = format!(
-            "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check tsc=nowatchdog rdinit=/usr/bin/count SECRET={secret} FILL={fill}"
-        );
         let words = machine.split_ascii_whitespace().map(str::to_owned);
-        words.chain(["-m".into(), memory.to_string(), "-append".into(), append]).collect()
+        let append = kernel_arguments(self.secret, self.memory);
+        let more = ["-cpu", CPU, "-m", &self.memory.to_string(), "-append", &append].map(str::to_owned);
+        words.chain(more).collect()
     }
 
     fn save(&self, path: &Path) -> Result<()> {
@@ -190,7 +197,7 @@ fn await_count(process: &mut Process, serial: &Path, limit: Duration) -> Result<
     })
 }
 
-fn read(serial: &Path) -> Result<String> {
+pub(super) fn read(serial: &Path) -> Result<String> {
     match fs::read(serial) {
         Ok(text) => Ok(String::from_utf8_lossy(&text).into_owned()),
         // The emulator is about to create it.
@@ -200,7 +207,7 @@ fn read(serial: &Path) -> Result<String> {
 }
 
 /// The last line may be incomplete.
-fn counts(said: &str) -> Vec<u64> {
+pub(super) fn counts(said: &str) -> Vec<u64> {
     let whole = said.rsplit_once('\n').map_or("", |(whole, _)| whole);
     whole.lines().filter_map(|line| line.trim().strip_prefix("count ")?.parse().ok()).collect()
 }

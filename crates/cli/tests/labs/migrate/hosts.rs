@@ -19,7 +19,7 @@ pub(crate) const SECRET: &str = "TheSecretOfTheVirtualMachine";
 pub(crate) const NAME: &str = "web1";
 /// For whatever comes within seconds, on a machine that has much else to do.
 pub(crate) const LIMIT: Duration = Duration::from_secs(120);
-const PORT: u16 = 49152;
+pub(crate) const PORT: u16 = 49152;
 /// The caller, by SUDO_UID.
 const UID: &str = "1000";
 /// So much of a migration has crossed the wire when something happens in its middle.
@@ -77,18 +77,12 @@ impl Hosts {
     }
 
     fn start_with(name: &str, family: Family, connection: impl Fn(Side) -> Connection) -> Self {
-        let options = Options { towards: [Offloads::None; 2], ..Options::default() };
-        let lab = Lab::large(name, 2).unwrap();
-        let t = Topology::build(&lab, &options).unwrap();
+        let t = build(name);
         let destination = Migrant::expect(&t.gw2, NAME, SECRET).unwrap();
         let source = Migrant::boot(&t.gw1, NAME, SECRET).unwrap();
-        let daemons = [Side::One, Side::Two].map(|side| Testudo::start(t.gateway(side)).unwrap());
-        for (side, daemon) in [Side::One, Side::Two].into_iter().zip(&daemons) {
-            daemon.swanctl().load(&connection(side).to_string()).unwrap();
-        }
-        daemons[0].swanctl().initiate("lab", LIMIT).unwrap();
+        let daemons = protect(&t, connection);
         let watching = [0, 1].map(|host| Watching::over(daemons[host].socket()));
-        let policy = lab.unused("migration", ".toml");
+        let policy = t.wire.lab().unused("migration", ".toml");
         let hosts = Self { source, destination, watching, daemons, policy, family, t };
         hosts.allow(UID);
         hosts
@@ -166,18 +160,38 @@ impl Hosts {
         assert_ne!(source, "running");
         assert_eq!(destination, "running");
         self.destination.await_counts(LIMIT).unwrap();
-        let (before, after) = (self.source.counts().unwrap(), self.destination.counts().unwrap());
-        let last = *before.last().unwrap();
-        // The number at the switch may be divided between the two serial ports.
-        let first = after[0];
-        assert!((last..=last + 2).contains(&first), "{last} at the source, {first} at the destination");
-        let steps = after.windows(2).all(|pair| pair[1] == pair[0] + 1);
-        assert!(steps, "{after:?}");
+        goes_on(&self.source.counts().unwrap(), &self.destination.counts().unwrap());
     }
 }
 
+/// The numbers that a virtual machine has printed at the destination follow those at the source.
+pub(crate) fn goes_on(before: &[u64], after: &[u64]) {
+    let last = *before.last().unwrap();
+    // The number at the switch may be divided between the two serial ports.
+    let first = after[0];
+    assert!((last..=last + 2).contains(&first), "{last} at the source, {first} at the destination");
+    let steps = after.windows(2).all(|pair| pair[1] == pair[0] + 1);
+    assert!(steps, "{after:?}");
+}
+
+/// The hosts, without daemons.
+pub(crate) fn build(name: &str) -> Topology {
+    let options = Options { towards: [Offloads::None; 2], ..Options::default() };
+    Topology::build(&Lab::large(name, 2).unwrap(), &options).unwrap()
+}
+
+/// Starts testudod on both, and brings the SAs between them up.
+pub(crate) fn protect(t: &Topology, connection: impl Fn(Side) -> Connection) -> [Testudo; 2] {
+    let daemons = [Side::One, Side::Two].map(|side| Testudo::start(t.gateway(side)).unwrap());
+    for (side, daemon) in [Side::One, Side::Two].into_iter().zip(&daemons) {
+        daemon.swanctl().load(&connection(side).to_string()).unwrap();
+    }
+    daemons[0].swanctl().initiate("lab", LIMIT).unwrap();
+    daemons
+}
+
 /// Transport mode for the migration port alone.
-fn connection(side: Side, family: Family) -> Connection {
+pub(crate) fn connection(side: Side, family: Family) -> Connection {
     let mut connection = Connection::of(side, family);
     connection.mode = "transport".into();
     let (source, destination) = ("dynamic[tcp]".to_owned(), format!("dynamic[tcp/{PORT}]"));
