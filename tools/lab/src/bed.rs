@@ -178,6 +178,9 @@ impl Bed {
             cluster,
         };
         bed.await_all()?;
+        // On a busy machine, nodes that have just joined wait for their shards for seconds. A tunnel
+        // that moves only for that reason is none of what a lab asks about.
+        bed.await_shards()?;
         if bed.routing.is_some() {
             bed.cluster.await_served_by(&bed.numbers())?;
         }
