@@ -26,3 +26,20 @@ pub(crate) fn kill(child: &Child) {
         let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use std::io::Write;
+
+    /// Writes a shell script that root alone may change. Another process does: nothing can be run
+    /// while it is open for writing (ETXTBSY), as it would be in children that other tests fork at
+    /// this moment.
+    pub(crate) fn write_script(path: &Path, body: &str) {
+        let mut install = Command::new("install");
+        install.args(["--mode", "755", "/dev/stdin"]).arg(path).stdin(Stdio::piped());
+        let mut install = install.spawn().unwrap();
+        write!(install.stdin.take().unwrap(), "#!/bin/sh\n{body}\n").unwrap();
+        assert!(install.wait().unwrap().success());
+    }
+}

@@ -1,16 +1,12 @@
 use super::*;
-use std::os::unix::fs::{PermissionsExt, chown};
+use crate::program::tests::write_script;
+use std::os::unix::fs::chown;
 
 /// Writes a shell script and returns its path.
 pub(in super::super) fn executable(dir: &Path, name: &str, body: &str) -> String {
     let path = dir.join(name);
-    std::fs::write(&path, format!("#!/bin/sh\n{body}\n")).unwrap();
-    set_mode(&path, 0o755);
+    write_script(&path, body);
     path.to_str().unwrap().to_owned()
-}
-
-fn set_mode(path: &Path, mode: u32) {
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
 }
 
 fn task(program: String, arguments: &[&str]) -> Task {
