@@ -25,14 +25,12 @@ const COMMAND: &str = "testudo-path-mtu";
 const ANY_PORT: u16 = 9;
 /// Every link of IPv6 takes this, and practically every path of IPv4.
 const LEAST: u16 = 1280;
-/// How often a size is tried: a single packet may get lost.
-const TRIES: u32 = 3;
 /// How long the first answer may take.
 const FIRST_LIMIT: Duration = Duration::from_secs(1);
 /// How long others may take, in terms of the first one.
 const PATIENCE: u32 = 4;
 /// And at least: a host may be busy.
-const LEAST_LIMIT: Duration = Duration::from_millis(50);
+const LEAST_LIMIT: Duration = Duration::from_millis(150);
 /// How long a testudod may take.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
@@ -70,8 +68,7 @@ impl Path {
             let mut limit = FIRST_LIMIT;
             let passes = |size| {
                 let begun = Instant::now();
-                let once_more = |passed, _| Ok::<bool, io::Error>(passed || echo.passes(size, limit)?);
-                let passes = (0..TRIES).try_fold(false, once_more)?;
+                let passes = echo.passes(size, limit)?;
                 if passes && limit == FIRST_LIMIT {
                     limit = (begun.elapsed() * PATIENCE).clamp(LEAST_LIMIT, FIRST_LIMIT);
                 }

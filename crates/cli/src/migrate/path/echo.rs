@@ -15,6 +15,10 @@ const HEADER: usize = 8;
 const IPV4_HEADER: usize = 20;
 const IPV6_HEADER: usize = 40;
 const LARGEST: usize = 1 << 16;
+/// How often a size is tried: a single packet may get lost.
+const TRIES: u16 = 3;
+/// Requests of a size follow each other after this part of the time that each may take.
+const PACE: u32 = 10;
 /// What sendto(2) says of a packet that is larger than the interface's MTU.
 const TOO_LARGE: i32 = nix::libc::EMSGSIZE;
 
@@ -50,15 +54,34 @@ impl Echo {
         })
     }
 
-    /// Whether a request in a packet of so many octets is answered within that time.
+    /// Whether one of several requests in packets of so many octets is answered within that time.
+    /// They follow each other quickly: on a silent path the time passes once, not for each.
     pub(super) fn passes(&self, size: u16, limit: Duration) -> io::Result<bool> {
+        let first = self.last.get().wrapping_add(1);
+        for left in (0..TRIES).rev() {
+            if !self.send(size)? {
+                return Ok(false);
+            }
+            if self.awaits(first, if left == 0 { limit } else { limit / PACE })? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Sends a request. False if it is larger than the interface's MTU.
+    fn send(&self, size: u16) -> io::Result<bool> {
         let number = self.last.get().wrapping_add(1);
         self.last.set(number);
         match self.socket.send_to(&self.request(number, size), self.to) {
-            Ok(_) => {}
-            Err(error) if error.raw_os_error() == Some(TOO_LARGE) => return Ok(false),
-            Err(error) => return Err(error),
+            Ok(_) => Ok(true),
+            Err(error) if error.raw_os_error() == Some(TOO_LARGE) => Ok(false),
+            Err(error) => Err(error),
         }
+    }
+
+    /// Whether a request from this number on is answered within that time.
+    fn awaits(&self, first: u16, limit: Duration) -> io::Result<bool> {
         let until = Instant::now() + limit;
         let mut packet = [0; LARGEST];
         loop {
@@ -70,7 +93,8 @@ impl Echo {
             match self.socket.recv_from(&mut packet) {
                 Ok((len, from)) => {
                     let answered = packet.get(..len).and_then(|packet| self.answered(packet));
-                    if from.ip() == self.to.ip() && answered == Some(number) {
+                    let is_new = |number: u16| number.wrapping_sub(first) < TRIES;
+                    if from.ip() == self.to.ip() && answered.is_some_and(is_new) {
                         return Ok(true);
                     }
                 }
