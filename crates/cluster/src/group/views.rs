@@ -22,7 +22,7 @@ use super::{GroupConfig, GroupOutput, Ticket, ViewStart};
 use crate::engine::{RingId, View};
 use crate::node::{NodeId, names};
 use exchange::vote::Ballot;
-use exchange::{Exchange, Heard, Outcome, Status, Verdict};
+use exchange::{Exchange, Heard, Outcome, Status};
 use history::History;
 use obstacle::Obstacle;
 use running::Running;
@@ -150,10 +150,9 @@ impl Views {
 
     /// Why a quorate view does not begin.
     pub(super) fn obstacle(&self) -> Option<Obstacle> {
-        let Stage::Forming(exchange) = &self.stage else { return None };
-        match exchange.outcome() {
-            None => Some(Obstacle::Unheard(exchange.missing().collect())),
-            Some(verdict) => Obstacle::of(verdict),
+        match &self.stage {
+            Stage::Forming(exchange) => exchange.outcome().err(),
+            _ => None,
         }
     }
 
@@ -324,13 +323,16 @@ impl Views {
         let heard = heard.filter(|heard| Self::has_our_settings(core, now, from, heard));
         let waited = exchange.waits();
         exchange.insert(from, heard);
-        match exchange.outcome()? {
-            Verdict::Begin(outcome) => return Some(*outcome),
-            Verdict::Wait(_) if waited => self.stay_patient(core, now),
-            Verdict::Outvoted(_) if waited => {}
-            verdict @ Verdict::Wait(_) => self.wait(core, now, verdict),
-            verdict @ Verdict::Outvoted(_) => self.give_way(core, now, verdict),
-            verdict @ Verdict::Unreadable(_) => log_obstacle(core, now, Topic::Excluded, verdict),
+        match exchange.outcome() {
+            Ok(outcome) => return Some(*outcome),
+            Err(Obstacle::Unheard(_)) => {}
+            Err(Obstacle::State(_)) if waited => self.stay_patient(core, now),
+            Err(Obstacle::Outvoted(_)) if waited => {}
+            Err(obstacle @ Obstacle::State(_)) => self.wait(core, now, &obstacle),
+            Err(obstacle @ Obstacle::Outvoted(_)) => self.give_way(core, now, &obstacle),
+            Err(obstacle @ Obstacle::Unreadable(_)) => {
+                core.log_limited(now, Topic::Excluded, obstacle.to_string());
+            }
         }
         None
     }
@@ -351,9 +353,9 @@ impl Views {
     }
 
     /// All members have been heard, and they may not go on: this is as if there were no quorum.
-    fn give_way(&mut self, core: &mut Core, now: Time, verdict: Verdict) {
+    fn give_way(&mut self, core: &mut Core, now: Time, obstacle: &Obstacle) {
         let Some(view) = self.view().cloned() else { return };
-        log_obstacle(core, now, Topic::Waiting, verdict);
+        core.log_limited(now, Topic::Waiting, obstacle.to_string());
         self.decide_nothing(core, now, view);
     }
 
@@ -361,9 +363,9 @@ impl Views {
     /// hold it comes, this is as if there were no quorum: a node that continued from an older state
     /// would answer peers anew, and use numbers again. If all of them have waited in vain for
     /// [`GroupConfig::patience`], they begin with nothing.
-    fn wait(&mut self, core: &mut Core, now: Time, verdict: Verdict) {
+    fn wait(&mut self, core: &mut Core, now: Time, obstacle: &Obstacle) {
         let Some(view) = self.view().cloned() else { return };
-        log_obstacle(core, now, Topic::Waiting, verdict);
+        core.log_limited(now, Topic::Waiting, obstacle.to_string());
         self.waits_since.get_or_insert(now);
         self.stay_patient(core, now);
         self.decide_nothing(core, now, view);
@@ -434,11 +436,5 @@ impl Views {
             self.early.push(EarlyRest { from, of, octets });
         }
         false
-    }
-}
-
-fn log_obstacle(core: &mut Core, now: Time, topic: Topic, verdict: Verdict) {
-    if let Some(obstacle) = Obstacle::of(verdict) {
-        core.log_limited(now, topic, obstacle.to_string());
     }
 }

@@ -10,6 +10,7 @@ use crate::group::durable::Begun;
 use crate::group::frame::Chain;
 use crate::group::keys::RANDOM_LEN;
 use crate::group::roster::{Roster, Rosters};
+use crate::group::views::obstacle::Obstacle;
 use crate::group::views::past::Past;
 use crate::node::NodeId;
 use serde::{Deserialize, Serialize};
@@ -121,19 +122,6 @@ pub(in crate::group) struct Exchange {
     statuses: BTreeMap<NodeId, Option<Heard>>,
 }
 
-/// What the members that understand each other come to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::group) enum Verdict {
-    /// The view begins.
-    Begin(Box<Outcome>),
-    /// None of them holds the latest state, and one of these nodes may.
-    Wait(Vec<NodeId>),
-    /// They may not go on, and some of these nodes may.
-    Outvoted(Vec<NodeId>),
-    /// These members cannot be understood, and the others are not more than half.
-    Unreadable(Vec<NodeId>),
-}
-
 /// What all members compute from the same STATUS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::group) struct Outcome {
@@ -189,12 +177,13 @@ impl Exchange {
         self.view.members.iter().copied().filter(|node| !self.statuses.contains_key(node))
     }
 
-    /// The verdict, once all members have been heard. A member whose STATUS cannot be read is left
+    /// What the view begins with, once all members have been heard. A member whose STATUS cannot be read is left
     /// out, as long as the members that understand each other are more than half: then the others
     /// cannot do the same.
-    pub(in crate::group) fn outcome(&self) -> Option<Verdict> {
-        if self.missing().next().is_some() {
-            return None;
+    pub(in crate::group) fn outcome(&self) -> Result<Box<Outcome>, Obstacle> {
+        let missing: Vec<NodeId> = self.missing().collect();
+        if !missing.is_empty() {
+            return Err(Obstacle::Unheard(missing));
         }
         let known = self.known_rosters();
         let (mut readable, mut unreadable, mut strangers) = (Vec::new(), Vec::new(), Vec::new());
@@ -214,7 +203,7 @@ impl Exchange {
             }
         }
         if readable.len() <= unreadable.len() {
-            return Some(Verdict::Unreadable(unreadable));
+            return Err(Obstacle::Unreadable(unreadable));
         }
         // All members compute the same outcome: where one does not say what it has begun before, no
         // member looks at it.
@@ -222,14 +211,13 @@ impl Exchange {
         let told = Told { statuses: &readable, pasts: &pasts, formed, straight, rosters: &known.all };
         let left_out = LeftOut { unreadable, strangers };
         let rosters = known.begin();
-        let begin =
-            |holders| Verdict::Begin(Box::new(self.agree(&told, holders, left_out, version, rosters)));
+        let begin = |holders| Ok(Box::new(self.agree(&told, holders, left_out, version, rosters)));
         let knows_all = match self.rule {
             QuorumRule::Majority => false,
             QuorumRule::LastManStanding => match told.vote() {
-                Vote::Outvoted(nodes) => return Some(Verdict::Outvoted(nodes)),
+                Vote::Outvoted(nodes) => return Err(Obstacle::Outvoted(nodes)),
                 // An older state would be worse than none.
-                Vote::Forgotten => return Some(begin(Vec::new())),
+                Vote::Forgotten => return begin(Vec::new()),
                 vote => vote == Vote::Carried,
             },
         };
@@ -239,22 +227,22 @@ impl Exchange {
             }
             holders => holders,
         };
-        Some(match holders {
+        match holders {
             Holders::Here(holders) => begin(holders),
             Holders::Nobody => begin(Vec::new()),
             Holders::Elsewhere(_) if readable.iter().all(|(_, status)| !status.patient) => begin(Vec::new()),
-            Holders::Elsewhere(nodes) => Verdict::Wait(nodes),
-        })
+            Holders::Elsewhere(nodes) => Err(Obstacle::State(nodes)),
+        }
     }
 
     /// True while the members wait for a node that holds the state.
     pub(in crate::group) fn waits(&self) -> bool {
-        matches!(self.outcome(), Some(Verdict::Wait(_) | Verdict::Outvoted(_)))
+        matches!(self.outcome(), Err(Obstacle::State(_) | Obstacle::Outvoted(_)))
     }
 
     /// True if the members may not go on, and others may.
     pub(in crate::group) fn is_outvoted(&self) -> bool {
-        matches!(self.outcome(), Some(Verdict::Outvoted(_)))
+        matches!(self.outcome(), Err(Obstacle::Outvoted(_)))
     }
 
     fn agree(

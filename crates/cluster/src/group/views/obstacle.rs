@@ -1,6 +1,5 @@
 //! Why a quorate view does not begin, for logs and operators.
 
-use super::exchange::Verdict;
 use crate::node::{NodeId, names};
 use std::fmt;
 
@@ -15,18 +14,6 @@ pub enum Obstacle {
     Outvoted(Vec<NodeId>),
     /// These members cannot be understood, and the others are not more than half.
     Unreadable(Vec<NodeId>),
-}
-
-impl Obstacle {
-    /// That of a verdict, unless the view begins.
-    pub(super) fn of(verdict: Verdict) -> Option<Self> {
-        match verdict {
-            Verdict::Begin(_) => None,
-            Verdict::Wait(nodes) => Some(Self::State(nodes)),
-            Verdict::Outvoted(nodes) => Some(Self::Outvoted(nodes)),
-            Verdict::Unreadable(nodes) => Some(Self::Unreadable(nodes)),
-        }
-    }
 }
 
 impl fmt::Display for Obstacle {

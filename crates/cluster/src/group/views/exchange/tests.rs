@@ -54,7 +54,7 @@ fn first() -> Rosters {
     Rosters::first((1..=NODES).map(|number| (node(number), Vec::new())))
 }
 
-fn exchange(statuses: Vec<(u32, Option<Status>)>) -> Option<Verdict> {
+fn exchange(statuses: Vec<(u32, Option<Status>)>) -> Result<Box<Outcome>, Obstacle> {
     let members = statuses.iter().map(|(number, _)| node(*number)).collect();
     let mut exchange = Exchange::new(
         View { ring: RingId { seq: 9, node: 1 }, members, quorate: true },
@@ -62,21 +62,18 @@ fn exchange(statuses: Vec<(u32, Option<Status>)>) -> Option<Verdict> {
         QuorumRule::Majority,
     );
     for (number, status) in statuses {
-        assert!(exchange.outcome().is_none());
+        assert!(matches!(exchange.outcome(), Err(Obstacle::Unheard(_))));
         exchange.insert(node(number), status.map(heard));
     }
     exchange.outcome()
 }
 
-fn among(statuses: Vec<(u32, Status)>) -> Verdict {
-    exchange(statuses.into_iter().map(|(number, status)| (number, Some(status))).collect()).unwrap()
+fn among(statuses: Vec<(u32, Status)>) -> Result<Box<Outcome>, Obstacle> {
+    exchange(statuses.into_iter().map(|(number, status)| (number, Some(status))).collect())
 }
 
 fn outcome(statuses: Vec<Option<Status>>) -> Outcome {
-    match exchange((1..).zip(statuses).collect()) {
-        Some(Verdict::Begin(outcome)) => *outcome,
-        other => panic!("{other:?}"),
-    }
+    *exchange((1..).zip(statuses).collect()).unwrap()
 }
 
 fn current(statuses: Vec<Status>) -> (Vec<u8>, bool) {
@@ -85,12 +82,12 @@ fn current(statuses: Vec<Status>) -> (Vec<u8>, bool) {
 }
 
 /// The nodes that are current and whether all begin with nothing; or the nodes that are waited for.
-fn told(verdict: Verdict) -> Result<(Vec<u8>, bool), Vec<u8>> {
+fn told(outcome: Result<Box<Outcome>, Obstacle>) -> Result<(Vec<u8>, bool), Vec<u8>> {
     let numbers = |nodes: Vec<NodeId>| nodes.into_iter().map(NodeId::get).collect();
-    match verdict {
-        Verdict::Begin(outcome) => Ok((numbers(outcome.current), outcome.reset)),
-        Verdict::Wait(nodes) => Err(numbers(nodes)),
-        Verdict::Unreadable(nodes) | Verdict::Outvoted(nodes) => panic!("{nodes:?}"),
+    match outcome {
+        Ok(outcome) => Ok((numbers(outcome.current), outcome.reset)),
+        Err(Obstacle::State(nodes)) => Err(numbers(nodes)),
+        Err(other) => panic!("{other:?}"),
     }
 }
 
@@ -171,7 +168,7 @@ fn behind_a_void_view_is_the_view_that_its_members_were_in_before() {
             let past = if number == 2 { Past::CLOSED } else { past.clone() };
             exchange.insert(node(number), Some(Heard { past: Some(past), ..heard(status) }));
         }
-        told(exchange.outcome().unwrap())
+        told(exchange.outcome())
     };
     let forgets = Past::new(&void);
     assert_eq!(among(None, &knows), Err(vec![3]));
@@ -196,7 +193,7 @@ fn a_node_that_has_forgotten_makes_a_majority_that_remembers_no_less_current() {
             };
             exchange.insert(member, Some(heard));
         }
-        told(exchange.outcome().unwrap())
+        told(exchange.outcome())
     };
     assert_eq!(among(&[1, 2, 3]), Ok((vec![1, 2], false)));
     assert_eq!(among(&[1, 3]), Err(vec![2]), "nodes 2 and 3 may have gone on together");
@@ -231,7 +228,7 @@ fn a_member_becomes_impatient_where_that_is_delivered() {
         assert!(exchange.waits(), "before node {number} has said so");
         exchange.insert(node(number), Some(heard(Status { patient: false, ..status.clone() })));
     }
-    assert!(matches!(exchange.outcome(), Some(Verdict::Begin(outcome)) if outcome.reset));
+    assert!(matches!(exchange.outcome(), Ok(outcome) if outcome.reset));
 }
 
 #[test]
@@ -250,9 +247,9 @@ fn what_a_minority_cannot_say_does_not_hold_up_the_others() {
     assert_eq!(outcome.view.members, [node(1), node(3)]);
     assert_eq!(outcome.unreadable, [node(2)]);
     let two = exchange(vec![(1, good()), (2, None)]);
-    assert_eq!(two, Some(Verdict::Unreadable(vec![node(2)])));
+    assert_eq!(two, Err(Obstacle::Unreadable(vec![node(2)])));
     let one = exchange(vec![(1, None), (2, good()), (3, None)]);
-    assert_eq!(one, Some(Verdict::Unreadable(vec![node(1), node(3)])));
+    assert_eq!(one, Err(Obstacle::Unreadable(vec![node(1), node(3)])));
 }
 
 #[test]
@@ -293,7 +290,7 @@ fn all_speak_the_highest_version_that_each_of_them_speaks() {
         for (number, speaks) in (1..).zip(said) {
             exchange.insert(node(number), Some(Heard { speaks, ..heard(status(Held::NOTHING)) }));
         }
-        let Some(Verdict::Begin(outcome)) = exchange.outcome() else { panic!("all are there") };
+        let outcome = exchange.outcome().unwrap();
         assert_eq!(outcome.version, expected);
     }
 }
