@@ -41,8 +41,7 @@ pub fn text<'a>(message: &'a Message, name: &str) -> Result<&'a str, Error> {
 
 /// The number of that name.
 pub fn number(message: &Message, name: &str) -> Result<u64, Error> {
-    let text = text(message, name)?;
-    text.parse().map_err(|_| answer_error(name, text, "a number"))
+    optional(message, name)?.ok_or_else(|| answer_error(name, "missing", "a number"))
 }
 
 /// Adds a number unless it is unknown.
@@ -54,7 +53,8 @@ pub(crate) fn add_optional(message: &mut Message, key: &str, value: Option<u64>)
 
 /// The number of that name, which is left out when it is unknown.
 pub fn optional(message: &Message, key: &str) -> Result<Option<u64>, Error> {
-    message.text(key).map(|_| number(message, key)).transpose()
+    let parse = |text: &str| text.parse().map_err(|_| answer_error(key, text, "a number"));
+    message.text(key).map(parse).transpose()
 }
 
 pub(crate) fn boolean(value: bool) -> &'static str {
