@@ -13,7 +13,7 @@ use testudo_lab::capture::Capture;
 use testudo_lab::guest::Libvirt;
 use testudo_lab::process::Process;
 use testudo_lab::topology::{Family, Side, WIRE_PORTS};
-use testudo_lab::wait_until;
+use testudo_lab::{Topology, wait_until};
 use testudo_qmp::Client;
 
 /// Octets a second of a migration that does not end while something happens to it.
@@ -36,11 +36,30 @@ fn at_the_source_after(result: &str, migration: Process) -> Value {
     report
 }
 
+/// Somebody on the wire.
+struct Spy {
+    clear: Capture,
+    all: Capture,
+}
+
+impl Spy {
+    fn on(t: &Topology) -> Self {
+        let clear = Capture::clear_text(&t.wire).unwrap();
+        Self { clear, all: Capture::everything_fast(&t.wire).unwrap() }
+    }
+
+    /// Nothing went in clear, and the secret is in none of the packets.
+    fn has_read_nothing(self) {
+        let (clear, all) = (self.clear.stop().unwrap(), self.all.stop().unwrap());
+        assert_eq!((clear.packets, clear.lost, all.lost), (0, 0, 0), "{}", clear.show(10).unwrap());
+        assert!(!all.contains(SECRET.as_bytes()).unwrap());
+    }
+}
+
 #[test]
 fn a_virtual_machine_moves_and_nothing_of_it_can_be_read() {
     let hosts = Hosts::start("migrate");
-    let clear = Capture::clear_text(&hosts.t.wire).unwrap();
-    let all = Capture::everything_fast(&hosts.t.wire).unwrap();
+    let spy = Spy::on(&hosts.t);
     let done = hosts.command(&["--downtime", PAUSE]).run_any().unwrap();
     let report = report(&done);
     assert!(done.status.success(), "{report:#}");
@@ -61,9 +80,7 @@ fn a_virtual_machine_moves_and_nothing_of_it_can_be_read() {
     assert!(loads.iter().all(|load| load["peak"].as_u64() > Some(0)), "{report:#}");
     assert!(done.stderr.contains("allowed migrate of \"web1\" to 192.0.2.2 by"), "{}", done.stderr);
     hosts.run_at_destination();
-    let (clear, all) = (clear.stop().unwrap(), all.stop().unwrap());
-    assert_eq!((clear.packets, clear.lost, all.lost), (0, 0, 0), "{}", clear.show(10).unwrap());
-    assert!(!all.contains(SECRET.as_bytes()).unwrap());
+    spy.has_read_nothing();
 }
 
 /// libvirt drives the emulators, and has them use the addresses of the SAs.
@@ -73,8 +90,7 @@ fn a_virtual_machine_of_libvirt_moves_and_nothing_of_it_can_be_read() {
     let [source, destination] = [&t.gw1, &t.gw2].map(|host| Libvirt::start(host).unwrap());
     source.boot(NAME, SECRET).unwrap();
     let _daemons = hosts::protect(&t, |side| hosts::connection(side, Family::V4));
-    let clear = Capture::clear_text(&t.wire).unwrap();
-    let all = Capture::everything_fast(&t.wire).unwrap();
+    let spy = Spy::on(&t);
     let before = t.wire.statistic(WIRE_PORTS[0], "rx_bytes").unwrap();
     let address = SocketAddr::new(Side::Two.outer(Family::V4), hosts::PORT);
     source.migrate(NAME, &destination, address).unwrap();
@@ -83,9 +99,7 @@ fn a_virtual_machine_of_libvirt_moves_and_nothing_of_it_can_be_read() {
     assert_eq!([&source, &destination].map(|host| host.running().unwrap()), [vec![], vec![NAME.to_owned()]]);
     destination.await_counts().unwrap();
     hosts::goes_on(&source.counts().unwrap(), &destination.counts().unwrap());
-    let (clear, all) = (clear.stop().unwrap(), all.stop().unwrap());
-    assert_eq!((clear.packets, clear.lost, all.lost), (0, 0, 0), "{}", clear.show(10).unwrap());
-    assert!(!all.contains(SECRET.as_bytes()).unwrap());
+    spy.has_read_nothing();
 }
 
 /// The network between the hosts drops what is larger than 1400 octets, or a VLAN tag more, without
