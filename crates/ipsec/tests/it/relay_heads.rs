@@ -11,7 +11,7 @@ use std::slice::from_ref;
 use testudo_base::shard::ShardSet;
 use testudo_base::spi::{RelayKind, Spi};
 use testudo_crypto::{Aad, AeadAlgorithm, AeadKey, Library};
-use testudo_ipsec::dataplane::{Command, Ingress, Item, RelayParams, Verdict};
+use testudo_ipsec::dataplane::{Command, Ingress, Item, RelayParams, Sources, Verdict};
 use testudo_ipsec::drops::DropReason;
 use testudo_ipsec::sa::{EspAlgorithm, Mac};
 use testudo_wire::checksum::Sum;
@@ -285,6 +285,34 @@ fn beside_an_older_node_esp_goes_whole() {
     let between = relayed(&mut first, Way::Inbound, &packets);
     assert!(between.iter().all(|packet| spi_of(packet).relay_kind() == Some(RelayKind::Whole)));
     assert_eq!(verdicts(&second.take(Way::Inbound, Ingress::Port, &between)), [Verdict::Forward; 2]);
+}
+
+/// A relay SA adds octets before a packet, and most add some behind it.
+#[test]
+fn a_packet_is_dropped_if_its_frame_has_no_room_for_the_relay_sa() {
+    let verdict = |setting: Setting, way, packet: &[u8], before: usize, behind: usize| {
+        let [mut first, _] = relaying(setting).0;
+        let mut frame = [&vec![0; before][..], packet, &vec![0; behind]].concat();
+        let buf = PacketBuf::new(&mut frame, before, packet.len()).unwrap();
+        let mut item = [Item::new(buf, Ingress::Port)];
+        match way {
+            Way::Inbound => first.plane.inbound(&mut item),
+            _ => first.plane.outbound(&mut item, &Sources::default()),
+        }
+        item[0].verdict
+    };
+    let no_room = Verdict::Drop(DropReason::NoRoom);
+    for setting in [in_udp(), Setting::default()] {
+        let from_peer = esp(setting, 1).remove(0);
+        for (way, packet) in [(Way::Inbound, &from_peer), (Way::Outbound, &sized(false, 100))] {
+            assert_eq!(verdict(setting, way, packet, 192, 64), Verdict::Forward, "{way:?}");
+            assert_eq!(verdict(setting, way, packet, 0, 64), no_room, "{way:?}");
+            // A bare packet has nothing behind it.
+            let is_bare = matches!(way, Way::Inbound) && !setting.tunnel.udp;
+            let expected = if is_bare { Verdict::Forward } else { no_room };
+            assert_eq!(verdict(setting, way, packet, 192, 0), expected, "{way:?}");
+        }
+    }
 }
 
 /// The other node may be in the next view already.

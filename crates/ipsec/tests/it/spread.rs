@@ -5,6 +5,8 @@ use crate::cluster::{OTHER_NODE, back, peer, verdicts};
 use crate::harness::{Gateway, PATH_MTU, POLICY, SPI_A, SPI_B, Tunnel, Way, forwarded, run};
 use crate::packets::{sized, v4_with, v6_with};
 use proptest::prelude::*;
+use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -22,6 +24,8 @@ use testudo_wire::ip::Protocol;
 use testudo_wire::packet::PacketBuf;
 use testudo_wire::udp;
 
+/// The IV of ESP over IPv4.
+const IV: Range<usize> = 28..36;
 const NO_BLOCK: Verdict = Verdict::Drop(DropReason::NoBlock);
 pub(crate) const REPLAYED: Verdict = Verdict::Drop(DropReason::Replayed);
 
@@ -221,13 +225,15 @@ fn a_spread_sa_sends_by_its_stripes_and_the_clock() {
     assert_eq!(verdicts(&node.outbound(&packets(2))), [NO_BLOCK; 2]);
     assert_eq!(node.outbound.counters().dropped(DropReason::NoBlock), 2);
     assert!(set_stripes(&mut node, &[stripe(0, 10, 1), stripe(10, 30, 101)]).is_none());
-    let sent = |node: &mut Gateway, count| {
+    let mut ivs = BTreeSet::new();
+    let mut sent = |node: &mut Gateway, count| {
         let found = node.outbound(&packets(count));
-        found
-            .iter()
-            .filter(|found| found.0 == Verdict::Forward)
-            .map(|found| number(&found.1))
-            .collect::<Vec<_>>()
+        let sent = found.iter().filter(|found| found.0 == Verdict::Forward).map(|found| &found.1);
+        sent.map(|packet| {
+            assert!(ivs.insert(packet[IV].to_vec()), "each packet has an IV of its own");
+            number(packet)
+        })
+        .collect::<Vec<_>>()
     };
     assert_eq!(sent(&mut node, 12), [2, 5, 8, 11, 14, 17, 20, 23, 26, 29, 102, 105]);
     let clock = Arc::new(Clock::default());

@@ -171,11 +171,11 @@ fn the_latest_notes_are_kept() {
     let tunnel = Tunnel::default();
     let mut owner = node(&tunnel, block(1, 1000));
     owner.plane.apply(Command::Note(only(), notes(4)));
-    let packets: Vec<_> = (0..10).map(numbered).collect();
+    let packets: Vec<_> = (0..11).map(numbered).collect();
     out(&mut owner, &packets);
     let all = take_notes(&mut owner);
     owner.plane.apply(Command::Note(only(), notes(64)));
-    out(&mut owner, &packets[6..]);
+    out(&mut owner, &packets[7..]);
     assert_eq!(all, take_notes(&mut owner), "oldest first");
     out(&mut owner, &packets);
     assert!(take_notes(&mut owner).is_empty(), "nothing is noted behind that");
