@@ -97,6 +97,19 @@ impl Namespace {
         inside(self.name(), work)
     }
 
+    /// A counter of its IP stack in `/proc/net/snmp`: `RcvbufErrors` of `Udp`.
+    pub fn snmp(&self, protocol: &str, name: &str) -> Result<u64> {
+        // What /proc/net leads to is the network of the process, not of the thread.
+        const FILE: &str = "/proc/thread-self/net/snmp";
+        let shown = self.enter(|| fs::read_to_string(FILE))?.map_err(Error::io(format!("read {FILE}")))?;
+        let heading = format!("{protocol}: ");
+        let mut rows = shown.lines().filter_map(|line| line.strip_prefix(&heading));
+        let (names, values) = (rows.next().unwrap_or_default(), rows.next().unwrap_or_default());
+        let mut named = names.split(' ').zip(values.split(' '));
+        let found = named.find(|(other, _)| *other == name).and_then(|(_, value)| value.parse().ok());
+        found.ok_or_else(|| Error::unexpected(FILE, "that counter", format!("no {protocol} {name}: {shown}")))
+    }
+
     /// The MAC address of an interface.
     pub fn mac(&self, interface: &str) -> Result<[u8; 6]> {
         let shown = self.ip(&format!("-j link show {interface}"))?.stdout;

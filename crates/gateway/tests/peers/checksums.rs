@@ -21,12 +21,7 @@ pub(crate) fn filled(pair: &Pair) -> u64 {
 
 /// TCP segments with a wrong checksum that the server has received.
 fn refused_by_server(pair: &Pair) -> u64 {
-    let shown = pair.t.server.run("cat", ["/proc/net/snmp"]).unwrap().stdout;
-    let mut rows = shown.lines().filter_map(|line| line.strip_prefix("Tcp: "));
-    let (names, values) = (rows.next().unwrap_or_default(), rows.next().unwrap_or_default());
-    let mut named = names.split(' ').zip(values.split(' '));
-    let found = named.find(|(name, _)| *name == "InCsumErrors").and_then(|(_, value)| value.parse().ok());
-    found.unwrap_or_else(|| panic!("no InCsumErrors: {shown}"))
+    pair.t.server.snmp("Tcp", "InCsumErrors").unwrap()
 }
 
 fn datagram_arrives(pair: &Pair, family: Family) {

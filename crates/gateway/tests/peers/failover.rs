@@ -32,7 +32,7 @@ use testudo_lab::bed::{Bed, BedOptions};
 use testudo_lab::cluster::Cluster;
 use testudo_lab::gateway::Gateway;
 use testudo_lab::ping::{Ping, Pong};
-use testudo_lab::probe::Summary;
+use testudo_lab::probe::{Summary, Trace};
 use testudo_lab::swanctl_conf::Connection;
 use testudo_lab::topology::{Family, Side};
 use testudo_lab::{Lab, Result, wait_until};
@@ -62,10 +62,21 @@ pub(crate) struct Trial {
 pub(crate) struct Seen {
     /// By the probes, from the client to the host behind the peer, and back.
     probes: [Summary; 2],
+    /// Datagrams that found no room at a socket of the probe or of charon, which had no processor
+    /// for a tenth of a second or more.
+    overflowed: u64,
     /// Nodes that were suspected meanwhile, and heard again: their packets were carried by two
     /// nodes for a moment. That is the price of going on at once, and a machine with much else to
     /// do makes such suspects.
     false_alarms: BTreeSet<u8>,
+}
+
+impl Seen {
+    /// Datagrams that were lost, without those that had already passed all nodes and gateways.
+    fn lost(&self) -> u64 {
+        let lost: u64 = self.probes.iter().map(|summary| summary.lost).sum();
+        lost.saturating_sub(self.overflowed)
+    }
 }
 
 impl Trial {
@@ -96,26 +107,49 @@ impl Trial {
     pub(crate) fn under_traffic(&mut self, what: &str, happen: impl FnOnce(&mut Bed)) -> Seen {
         // Before the first datagram: a node suspected by mistake right behind it explains losses
         // too.
-        let before = self.logs();
+        let (before, overflowed) = (self.logs(), self.overflowed());
         let probes = self.bed.probes().unwrap();
         sleep(AROUND);
         happen(&mut self.bed);
         self.await_traffic(1, what);
         sleep(AROUND);
-        let probes = probes.map(|probe| probe.stop().unwrap().summary());
-        let mut stderr = std::io::stderr();
-        for Summary { sent, lost, duplicates, outage, .. } in &probes {
-            let length = outage.length;
-            let line = format!("of {sent} datagrams {lost} lost, {duplicates} doubled; outage {length:?}");
-            writeln!(stderr, "{what}: {line}").unwrap();
-        }
+        let traces = probes.map(|probe| probe.stop().unwrap());
+        let probes = traces.each_ref().map(Trace::summary);
+        self.tell(what, &probes, &traces);
         // A node that has been added meanwhile had no log.
         let before = before.iter().map(String::as_str).chain(std::iter::repeat(""));
         let since = self.logs().into_iter().zip(before).map(|(now, before)| {
             // A restarted daemon has its own log.
             now.strip_prefix(before).map(str::to_owned).unwrap_or(now)
         });
-        Seen { probes, false_alarms: since.flat_map(|log| false_alarms(&log)).collect() }
+        let overflowed = self.overflowed() - overflowed;
+        Seen { probes, overflowed, false_alarms: since.flat_map(|log| false_alarms(&log)).collect() }
+    }
+
+    /// Tells in the test's log how the probes fared, and what may have lost their datagrams.
+    fn tell(&self, what: &str, probes: &[Summary; 2], traces: &[Trace; 2]) {
+        let mut stderr = std::io::stderr();
+        for (Summary { sent, lost, duplicates, outage, .. }, trace) in probes.iter().zip(traces) {
+            let length = outage.length;
+            let line = format!("of {sent} datagrams {lost} lost, {duplicates} doubled; outage {length:?}");
+            writeln!(stderr, "{what}: {line}").unwrap();
+            if *lost > 0 {
+                writeln!(stderr, "{what}: lost are {:?}", trace.lost()).unwrap();
+            }
+        }
+        if probes.iter().any(|summary| summary.lost > 0) {
+            let nodes: Vec<_> = self.bed.nodes.iter().map(planned::drops).collect();
+            let replays: Vec<_> = self.bed.peers.iter().map(|peer| peer.replays().ok()).collect();
+            let line = format!("dropped by nodes {nodes:?}, by the windows of peers {replays:?}");
+            writeln!(stderr, "{what}: {line}").unwrap();
+        }
+    }
+
+    /// Datagrams so far that found no room at a socket on the probe's way.
+    fn overflowed(&self) -> u64 {
+        let Cluster { client, hosts, peers, .. } = &self.bed.cluster;
+        let on_the_way = hosts.iter().chain(peers).chain([client]);
+        on_the_way.map(|host| host.snmp("Udp", "RcvbufErrors").unwrap()).sum()
     }
 
     /// The logs of each node so far.

@@ -62,7 +62,7 @@ pub(super) fn unnoticed(trial: &mut Trial, what: &str, happen: impl FnOnce(&mut 
         let mut stderr = std::io::stderr();
         writeln!(stderr, "{what}: {lost:?} lost to the peer and from it, {causes:?}").unwrap();
     }
-    let unexplained = lost.iter().sum::<u64>().saturating_sub(causes.fenced + causes.behind);
+    let unexplained = seen.lost().saturating_sub(causes.fenced + causes.behind);
     assert!(
         (unexplained <= UNEXPLAINED && causes.behind <= MOST_BEHIND) || !seen.false_alarms.is_empty(),
         "{what}: {lost:?} lost to the peer and from it, {causes:?}, {}",
