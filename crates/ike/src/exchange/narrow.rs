@@ -50,7 +50,8 @@ impl Selectors {
                 remote.retain(|selector| !of_family(selector));
             }
         }
-        (!local.is_empty() && !remote.is_empty()).then_some(Self { local, remote })
+        // Both sides have the same families now.
+        (!local.is_empty()).then_some(Self { local, remote })
     }
 
     /// True if each selector lies within one of the other's.

@@ -205,7 +205,7 @@ fn groups(
     connections.sort_by_key(|connection| Reverse(rank(connection)));
     let alike = |one: &Connection, other: &Connection| {
         let remote = match (one.remote_round(theirs), other.remote_round(theirs)) {
-            (Some(one), Some(other)) if begun.is_some() => one.proves_alike(other),
+            (Some(one), Some(other)) => one.proves_alike(other),
             _ => true,
         };
         let local = match (one.local_round(ours), other.local_round(ours)) {
