@@ -7,7 +7,9 @@ use crate::scenarios::common::peer::{self, Peer, only_notify, status};
 use crate::scenarios::common::{Weather, World};
 use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
-use testudo_ike::config::{LocalAuth, Revocation, Unique};
+use testudo_ike::config::{
+    IkeEncryption, IkeProposal, KeyExchange, LocalAuth, PpkPolicy, Prf, Revocation, Unique,
+};
 use testudo_ike::endpoint::{Contact, EndpointConfig, Older};
 use testudo_ike::message::{ExchangeType, IkeSpi, Message, NotifyType, Payload, TsPayload};
 
@@ -87,7 +89,7 @@ fn the_peer_says_that_it_knows_of_none() {
 /// At another node of a cluster, by another connection.
 #[test]
 fn initial_contact_on_another_node_concerns_equal_connections() {
-    for differs in ["nothing", "how the peer proves itself", "how the host does"] {
+    for differs in ["nothing", "how the peer proves itself", "how the host does", "the PPK"] {
         let mut world = sun(256, Unique::No);
         let now = world.now;
         let alike = differs == "nothing";
@@ -98,6 +100,7 @@ fn initial_contact_on_another_node_concerns_equal_connections() {
             "how the host does" => {
                 site.local = LocalAuth::by_certificate(site.local.id, vec![cert("sun-P-256")])
             }
+            "the PPK" => other.ppk.id = Some(fqdn("quantum")),
             _ => {}
         }
         world.hosts[0].load(now, other);
@@ -116,5 +119,53 @@ fn initial_contact_on_another_node_concerns_equal_connections() {
         world.settle(0);
         let expected = if alike { (1, 0) } else { (0, 1) };
         assert_eq!((dead.len(), world.hosts[0].sas().len()), expected, "{differs} differs");
+    }
+}
+
+/// A peer that one connection serves does not get the child of another: one that needs a PPK, under
+/// another name of ours, or for anybody.
+#[test]
+fn the_child_of_a_connection_comes_by_no_other_one() {
+    for differs in ["nothing", "the PPK", "our name", "how well the peer fits"] {
+        let mut world = sun(256, Unique::No);
+        let mut site = world.hosts[0].endpoint.connection("site").unwrap().clone();
+        match differs {
+            "the PPK" => site.ppk = PpkPolicy { id: Some(fqdn("quantum")), required: true },
+            "our name" => site.local.id = Some(fqdn("sol")),
+            "how well the peer fits" => site.remote.id = None,
+            _ => {}
+        }
+        let now = world.now;
+        world.hosts[0].load(now, site);
+        let answer = set_up(&mut world, 0, None);
+        assert_eq!(made(&answer), differs == "nothing", "{differs} differs: {:#?}", world.hosts[0].log());
+    }
+}
+
+/// IKE_SA_INIT agrees on what any connection between the addresses allows. IKE_AUTH finds another
+/// peer's connection then.
+#[test]
+fn a_peer_is_not_served_by_a_connection_with_other_algorithms() {
+    type Edit = fn(&mut IkeProposal);
+    let edits: [(bool, Edit); 4] = [
+        (true, |_| {}),
+        (false, |proposal| proposal.encryption = vec![IkeEncryption::Aes256Gcm16]),
+        (false, |proposal| proposal.prf = vec![Prf::HmacSha512]),
+        (false, |proposal| proposal.ke = vec![KeyExchange::Ecp384]),
+    ];
+    for (serves, edit) in edits {
+        let mut world = sun(256, Unique::No);
+        let mut site = world.hosts[0].endpoint.connection("site").unwrap().clone();
+        let mut other = world.hosts[0].endpoint.connection("a-first").unwrap().clone();
+        site.remote.id = Some(fqdn("mars"));
+        edit(&mut other.proposals[0]);
+        let now = world.now;
+        world.hosts[0].load(now, site);
+        world.hosts[0].load(now, other);
+        let answer = set_up(&mut world, 1, None);
+        assert_eq!(made(&answer), serves, "{:#?}", world.hosts[0].log());
+        if !serves {
+            assert_eq!(only_notify(answer), NotifyType::AuthenticationFailed);
+        }
     }
 }

@@ -1,11 +1,15 @@
 //! Post-quantum pre-shared keys (RFC 8784): which side uses one, does without, or refuses.
 
+use crate::pki::cert;
+use crate::scenarios::certificates_hostile::{hashes, said, sun_by_certificate};
 use crate::scenarios::common::build::{fqdn, ike_proposal, ppk};
 use crate::scenarios::common::peer::{Peer, only_notify, status};
+use crate::scenarios::common::responder::Responder;
 use crate::scenarios::common::wire::{assert_ivs_never_repeat, sent};
 use crate::scenarios::common::{Weather, World};
+use testudo_ike::cert::Hashes;
 use testudo_ike::config::KeyExchange::{MlKem768, X25519};
-use testudo_ike::config::{PpkPolicy, Prf};
+use testudo_ike::config::{Connection, PpkPolicy, Prf};
 use testudo_ike::endpoint::InitiateError;
 use testudo_ike::message::{AuthPayload, ExchangeType, Message, Notify, NotifyType, Payload};
 use testudo_ike::output::{Event, Reason};
@@ -334,4 +338,43 @@ fn a_peer_with_the_ppk_is_told_that_it_is_used() -> Result<(), SuiteError> {
     assert_eq!(identity, Some(vec![]), "{answer:?}");
     assert_eq!(world.hosts[0].installed.len(), 1);
     Ok(())
+}
+
+/// RFC 8784 §3: the responder may go on without the PPK if it is sent AUTH without it.
+#[test]
+fn an_initiator_that_requires_its_ppk_sends_no_auth_without_it() {
+    for (side, optional) in [(OPTIONAL, true), (REQUIRED, false)] {
+        let mut world = pair(7, Weather::FAIR, [side, NOTHING], [false; 2]);
+        world.hosts.remove(1);
+        let sun = Responder::answer_init_saying(&mut world, vec![status(NotifyType::UsePpk)]);
+        let has = |kind| sun.auth.iter().any(|p| matches!(p, Payload::Notify(notify) if notify.kind == kind));
+        assert!(has(NotifyType::PpkIdentity));
+        assert_eq!(has(NotifyType::NoPpkAuth), optional);
+    }
+}
+
+/// A signature that one connection has verified without a PPK is no proof for another that requires
+/// the PPK, although its key and its octets are the same.
+#[test]
+fn a_signature_without_the_ppk_is_no_proof_where_the_ppk_is_required() {
+    let mut world = sun_by_certificate();
+    world.hosts[0].load_secret(ppk("quantum", b"32 octets that no curve protects", &["quantum"]));
+    let mut site = world.hosts[0].endpoint.connections().next().unwrap().clone();
+    // This one goes without, and trusts another CA.
+    let mut other = Connection { name: "a-first".into(), ..site.clone() };
+    other.ppk.id = Some(fqdn("other"));
+    other.remote.cacerts = vec![cert("other")];
+    site.ppk = PpkPolicy { id: Some(fqdn("quantum")), required: true };
+    let now = world.now;
+    world.hosts[0].load(now, other);
+    world.hosts[0].load(now, site);
+    let mut peer = Peer::init(&mut world, 8, vec![hashes(Hashes::ALL), status(NotifyType::UsePpk)]);
+    let mut payloads = said(&peer, |payloads, auth| {
+        let without = Notify::new(NotifyType::NoPpkAuth, auth.data.clone());
+        payloads.push(Payload::Notify(without));
+    });
+    payloads.push(named(2, b"quantum"));
+    let answer = peer.request(&mut world, ExchangeType::IkeAuth, payloads);
+    assert_eq!(only_notify(answer), NotifyType::AuthenticationFailed);
+    assert!(world.hosts[0].logged("is not trusted here"), "{:#?}", world.hosts[0].log());
 }

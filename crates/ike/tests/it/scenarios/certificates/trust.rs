@@ -1,9 +1,10 @@
 //! Whom each connection trusts: peers of a CA, those that some certificates name, or those whose
 //! own certificates are loaded.
 
-use super::{comes_up, initiator_refuses, pair, responder_refuses};
+use super::{comes_up, dn, initiator_refuses, pair, responder_refuses};
 use crate::pki::cert;
-use testudo_ike::config::{AuthMethod, Connection, LocalAuth, Unique};
+use crate::scenarios::common::build::{fqdn, secret};
+use testudo_ike::config::{AuthMethod, Connection, LocalAuth, RemoteAuth, Unique};
 use testudo_ike::endpoint::Target;
 use testudo_ike::output::Event;
 
@@ -151,4 +152,47 @@ fn a_connection_for_one_certificate_takes_no_other() {
         }
     });
     responder_refuses(&mut world, "is not allowed by the connection");
+}
+
+/// A connection with exactly the peer's name comes before one with a pattern, whichever is first
+/// otherwise.
+#[test]
+fn a_name_is_better_than_a_pattern() {
+    for (name, served) in [("CN=moon", "a-first"), ("CN=*", "site")] {
+        let mut world = pair(["moon-P-256", "sun-P-256"], |index, connection| {
+            if index == 1 {
+                connection.remote.id = Some(dn("C=CH, O=Testudo, CN=moon"));
+            }
+        });
+        let now = world.now;
+        let site = world.hosts[1].endpoint.connections().next().unwrap().clone();
+        let mut other = Connection { name: "a-first".into(), ..site };
+        other.remote.id = Some(dn(&format!("C=CH, O=Testudo, {name}")));
+        world.hosts[1].load(now, other);
+        comes_up(&mut world);
+        assert_eq!(world.hosts[1].sas()[0].connection.as_deref(), Some(served));
+    }
+}
+
+/// Two connections for one peer, by its key and by its certificate: how it proves itself decides.
+#[test]
+fn a_peer_is_served_by_the_connection_of_its_method() {
+    let moon = fqdn("moon.example.org");
+    for (signs, served) in [(true, "z-last"), (false, "site")] {
+        let mut world = pair(["moon-P-256", "sun-P-256"], |index, connection| match index {
+            0 if signs => connection.local.id = Some(moon.clone()),
+            0 => connection.local = LocalAuth::psk(Some(moon.clone())),
+            _ => connection.remote = RemoteAuth::psk(Some(moon.clone())),
+        });
+        for host in &mut world.hosts {
+            host.load_secret(secret("moon's", b"a key of both", &["moon.example.org"]));
+        }
+        let now = world.now;
+        let site = world.hosts[1].endpoint.connections().next().unwrap().clone();
+        let mut other = Connection { name: "z-last".into(), ..site };
+        other.remote.method = AuthMethod::PUBKEY;
+        world.hosts[1].load(now, other);
+        comes_up(&mut world);
+        assert_eq!(world.hosts[1].sas()[0].connection.as_deref(), Some(served));
+    }
 }
