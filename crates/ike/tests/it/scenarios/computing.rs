@@ -1,12 +1,13 @@
 //! Jobs that are out while other things happen.
 
-use crate::pki::{NOVEMBER_2026, cert, key};
+use crate::pki::{NOVEMBER_2026, cert, key, public_key};
 use crate::scenarios::common::build::ts;
 use crate::scenarios::common::peer::exchange;
 use crate::scenarios::common::tunnels::assert_weathered;
 use crate::scenarios::common::wire::{assert_ivs_never_repeat, sent};
 use crate::scenarios::common::world::handing_out;
 use crate::scenarios::common::{Random, Weather, World};
+use crate::scenarios::rounds::{MOON, Round, SUN, pair_in as rounds_in};
 use crate::scenarios::strangers::init_request;
 use std::time::Duration;
 use testudo_ike::config::{AuthMethod, Connection, Identity, KeyExchange, LocalAuth, TsSpec};
@@ -365,6 +366,37 @@ fn a_connection_that_changes_while_ike_auth_is_computed_is_not_had_as_it_was() {
     finish(&mut world, 1, again);
     let selectors: Vec<_> = world.hosts[1].installed.values().flat_map(|sa| sa.remote_ts.clone()).collect();
     assert_eq!(selectors, [net]);
+}
+
+/// Nor while a later round is computed: the key of that round is the one which is configured then.
+#[test]
+fn a_round_is_judged_by_the_connection_as_it_is_when_it_is_computed() {
+    for changes in [false, true] {
+        let rounds: [&[Round]; 2] = [&[MOON, Round::Key("alice", "moon-P-256")], &[SUN]];
+        let mut world = rounds_in(1, Weather::FAIR, handing_out(), rounds, |_, _| {});
+        (world.hold_jobs, world.restore) = (true, false);
+        let first = answered(&mut world);
+        finish(&mut world, 0, first);
+        world.run(MOMENT);
+        // The first round is by keys, and the initiator signs in the second.
+        let signed = job(&mut world, 0);
+        finish(&mut world, 0, signed);
+        world.run(MOMENT);
+        let judged = job(&mut world, 1);
+        if changes {
+            let mut other = world.hosts[1].endpoint.connection("site").unwrap().clone();
+            other.rounds.remote[0].pubkeys = vec![public_key("moon-ed25519")];
+            let now = world.now;
+            world.hosts[1].load(now, other);
+        }
+        finish(&mut world, 1, judged);
+        assert_eq!(world.hosts[1].installed.is_empty(), changes, "{:#?}", world.hosts[1].log());
+        if changes {
+            let again = job(&mut world, 1);
+            finish(&mut world, 1, again);
+            assert!(world.hosts[1].installed.is_empty() && !world.hosts[1].logged("established"));
+        }
+    }
 }
 
 /// The trusted keys are those at the time when the peer is known.

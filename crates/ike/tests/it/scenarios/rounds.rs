@@ -86,7 +86,7 @@ fn equip(world: &mut World, rounds: [&[Round]; 2]) {
     }
 }
 
-fn pair_in(
+pub(crate) fn pair_in(
     seed: u64,
     weather: Weather,
     config: EndpointConfig,

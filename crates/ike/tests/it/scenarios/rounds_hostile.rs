@@ -162,34 +162,40 @@ fn a_second_round_that_is_wrong() {
     }
 }
 
-/// Sun has a second round of its own, and moon none: it must wait for it, and say nothing.
-#[test]
-fn a_round_that_was_not_announced() {
+/// Sun, which has a second round of its own.
+fn sun_proves_two() -> World {
     let mut world = sun_wants_two(|connection| {
         connection.rounds.remote.clear();
         connection.rounds.local = vec![LocalAuth::psk(Some(fqdn("bob")))];
     });
     world.hosts[0].load_secret(secret("bob", b"the key of bob", &["bob", "moon"]));
-    let begin = |world: &mut World, seed| {
-        let mut peer = Peer::init(world, seed, vec![]);
-        let mut payloads = peer.auth_payloads();
-        payloads.push(status(NotifyType::MultipleAuthSupported));
-        let answer = peer.request(world, ExchangeType::IkeAuth, payloads).unwrap();
-        assert!(answer.contains(&status(NotifyType::AnotherAuthFollows)), "{answer:?}");
-        assert!(!answer.iter().any(|payload| matches!(payload, Payload::Sa(_))));
-        assert!(world.hosts[0].installed.is_empty());
-        peer
-    };
-    let mut peer = begin(&mut world, 1);
+    world
+}
+
+/// Moon has proven all that it must, and waits for the second round of sun.
+fn moon_waits(world: &mut World, seed: u64) -> Peer {
+    let mut peer = Peer::init(world, seed, vec![]);
+    let mut payloads = peer.auth_payloads();
+    payloads.push(status(NotifyType::MultipleAuthSupported));
+    let answer = peer.request(world, ExchangeType::IkeAuth, payloads).unwrap();
+    assert!(answer.contains(&status(NotifyType::AnotherAuthFollows)), "{answer:?}");
+    assert!(!answer.iter().any(|payload| matches!(payload, Payload::Sa(_))));
+    assert!(world.hosts[0].installed.is_empty());
+    peer
+}
+
+/// Sun has a second round of its own, and moon none: it must wait for it, and say nothing.
+#[test]
+fn a_round_that_was_not_announced() {
+    let mut world = sun_proves_two();
+    let why = "moon begins an authentication that it has not announced";
+    let mut peer = moon_waits(&mut world, 1);
     let payloads = second(&peer);
-    refused(
-        &mut world,
-        &mut peer,
-        payloads,
-        NotifyType::AuthenticationFailed,
-        "moon begins an authentication that it has not announced",
-    );
-    let mut peer = begin(&mut world, 2);
+    refused(&mut world, &mut peer, payloads, NotifyType::AuthenticationFailed, why);
+    let mut peer = moon_waits(&mut world, 3);
+    let payloads = vec![status(NotifyType::AnotherAuthFollows)];
+    refused(&mut world, &mut peer, payloads, NotifyType::AuthenticationFailed, why);
+    let mut peer = moon_waits(&mut world, 2);
     let answer = peer.request(&mut world, ExchangeType::IkeAuth, vec![]).unwrap();
     for kind in [|p: &Payload| matches!(p, Payload::Auth(_)), |p: &Payload| matches!(p, Payload::Sa(_))] {
         assert!(answer.iter().any(kind), "{answer:?}");
@@ -312,6 +318,19 @@ fn a_connection_that_changes_between_two_rounds() {
     refused(&mut world, &mut peer, payloads, NotifyType::AuthenticationFailed, why);
 }
 
+/// The peer has proven everything when its connection begins to ask for more.
+#[test]
+fn a_connection_that_asks_for_another_round_while_the_peer_waits_for_ours() {
+    let mut world = sun_proves_two();
+    let mut peer = moon_waits(&mut world, 1);
+    let mut connection = world.hosts[0].endpoint.connections().next().unwrap().clone();
+    connection.rounds.remote = vec![RemoteAuth::psk(Some(fqdn("alice")))];
+    let now = world.now;
+    world.hosts[0].load(now, connection);
+    let why = "the connection of moon has changed meanwhile";
+    refused(&mut world, &mut peer, vec![], NotifyType::AuthenticationFailed, why);
+}
+
 /// Moon, which asks two identities of the responder.
 fn moon_wants_two() -> World {
     let mut world = World::pair_with(1, Weather::FAIR, |index, connection| {
@@ -387,26 +406,41 @@ fn a_responder_that_goes_on_otherwise_than_it_should() {
     assert!(world.hosts[0].installed.is_empty());
 }
 
-/// Moon has a second round, and sun none.
+/// Moon has a second round, and sun none: sun is proven, and the second round has been sent.
+fn moon_proves_two() -> (World, Responder) {
+    let mut world = World::pair_with(1, Weather::FAIR, |index, connection| {
+        if index == 0 {
+            connection.rounds.local = vec![LocalAuth::psk(Some(fqdn("alice")))];
+        }
+    });
+    world.hosts.remove(1);
+    world.hosts[0].load_secret(secret("alice", b"the key of alice", &["alice", "sun"]));
+    let mut sun = Responder::answer_init_saying(&mut world, vec![status(NotifyType::MultipleAuthSupported)]);
+    assert!(sun.auth.contains(&status(NotifyType::AnotherAuthFollows)));
+    let payloads = sun.auth_payloads();
+    let said = sun.answer(&mut world, ExchangeType::IkeAuth, 1, payloads);
+    let kinds: Vec<_> = said[0].1.iter().map(Payload::kind).collect();
+    use testudo_ike::message::PayloadType::{Authentication, IdInitiator};
+    assert_eq!(kinds, [IdInitiator, Authentication]);
+    assert!(world.hosts[0].installed.is_empty());
+    (world, sun)
+}
+
+/// An error other than of the child ends the IKE SA, although nothing more is to be proven.
+#[test]
+fn a_responder_that_refuses_our_last_round() {
+    let (mut world, mut sun) = moon_proves_two();
+    let refusal = vec![status(NotifyType::AuthenticationFailed)];
+    sun.answer(&mut world, ExchangeType::IkeAuth, 2, refusal);
+    let reason = world.hosts[0].results()[0].clone().unwrap_err().to_string();
+    assert!(reason.contains("AUTHENTICATION_FAILED"), "{reason}");
+    assert!(world.hosts[0].sas().is_empty() && !world.hosts[0].logged("established between"));
+}
+
 #[test]
 fn a_responder_that_begins_what_it_has_not_announced() {
     for signs in ["IDr and AUTH", "IDr", "AUTH", "another round"] {
-        let mut world = World::pair_with(1, Weather::FAIR, |index, connection| {
-            if index == 0 {
-                connection.rounds.local = vec![LocalAuth::psk(Some(fqdn("alice")))];
-            }
-        });
-        world.hosts.remove(1);
-        world.hosts[0].load_secret(secret("alice", b"the key of alice", &["alice", "sun"]));
-        let mut sun =
-            Responder::answer_init_saying(&mut world, vec![status(NotifyType::MultipleAuthSupported)]);
-        assert!(sun.auth.contains(&status(NotifyType::AnotherAuthFollows)));
-        let payloads = sun.auth_payloads();
-        let said = sun.answer(&mut world, ExchangeType::IkeAuth, 1, payloads);
-        let kinds: Vec<_> = said[0].1.iter().map(Payload::kind).collect();
-        use testudo_ike::message::PayloadType::{Authentication, IdInitiator};
-        assert_eq!(kinds, [IdInitiator, Authentication]);
-        assert!(world.hosts[0].installed.is_empty());
+        let (mut world, mut sun) = moon_proves_two();
         let mut payloads = sun.auth_payloads();
         match signs {
             "IDr" => drop(payloads.remove(1)),
