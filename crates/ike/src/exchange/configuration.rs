@@ -218,4 +218,18 @@ mod tests {
             assert!(!is_host(addr), "{addr}");
         }
     }
+
+    #[test]
+    fn a_range_of_all_addresses_names_none_of_them() {
+        let names = |start: &str, end: &str, addr: &str| {
+            let range = AddrRange::new(start.parse().unwrap(), end.parse().unwrap()).unwrap();
+            names(&range, addr.parse().unwrap())
+        };
+        let last = "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff";
+        for (start, end) in [("0.0.0.0", "127.255.255.255"), ("1.0.0.0", "255.255.255.255")] {
+            assert!(names(start, end, "10.0.0.1"), "{start}-{end}");
+        }
+        assert!(names("::", "fd00:ffff::", "fd00::1") && names("::1", last, "fd00::1"));
+        assert!(!names("0.0.0.0", "255.255.255.255", "10.0.0.1") && !names("::", last, "fd00::1"));
+    }
 }

@@ -68,4 +68,5 @@ mod takeover;
 mod timers;
 mod transport;
 mod unreachable;
+mod virtual_ips;
 mod without_rfc_7427;

@@ -14,20 +14,20 @@ use testudo_ike::message::{
 use testudo_ike::suite::offer;
 use testudo_ipsec::sa::EspAlgorithm;
 
-const DYNAMIC: TsSpec = TsSpec::Dynamic { protocol: 0, port_start: 0, port_end: u16::MAX };
+pub(crate) const DYNAMIC: TsSpec = TsSpec::Dynamic { protocol: 0, port_start: 0, port_end: u16::MAX };
 
-fn addr(text: &str) -> IpAddr {
+pub(crate) fn addr(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-fn pool(name: &str, addrs: &str) -> Pool {
+pub(crate) fn pool(name: &str, addrs: &str) -> Pool {
     let addrs = range(addrs);
     let dns = vec![addr("10.115.0.53"), addr("fd00:115::53")];
     Pool { name: name.into(), base: addrs.start(), addrs, dns, subnets: vec![(addr("10.115.0.0"), 16)] }
 }
 
 /// Moon asks for `vips`, sun has an IPv4 and an IPv6 pool.
-fn road(seed: u64, vips: &[&str]) -> World {
+pub(crate) fn road(seed: u64, vips: &[&str]) -> World {
     let vips: Vec<IpAddr> = vips.iter().map(|vip| addr(vip)).collect();
     let ends = ["192.0.2.1", "192.0.2.2"];
     let mut world = World::pair_of(ends, seed, Weather::FAIR, Default::default(), |index, connection| {
