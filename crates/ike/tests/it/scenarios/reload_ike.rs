@@ -1,12 +1,16 @@
 //! A changed connection whose IKE SA must change: it is rekeyed or replaced, and no packet is lost.
 
-use crate::scenarios::common::build::{esp_proposal, fqdn, ike_proposal, range, ts};
+use crate::scenarios::common::build::{child, esp_proposal, fqdn, ike_proposal, range, ts};
+use crate::scenarios::common::network::Nat;
 use crate::scenarios::common::tunnels::{assert_lossless, ike_rekeys, run_lossless};
+use crate::scenarios::common::wire::sent;
 use crate::scenarios::common::{Weather, World};
 use crate::scenarios::reload::{reload, sa_of, two_children};
+use std::collections::BTreeSet;
 use std::time::Duration;
-use testudo_ike::config::{ChildLifetime, Connection, IkeLifetime, KeyExchange, Lifetime, TsSpec};
+use testudo_ike::config::{ChildLifetime, Connection, IkeLifetime, KeyExchange, Lifetime, Pool, TsSpec};
 use testudo_ike::endpoint::IkeSaState;
+use testudo_ike::message::{ExchangeType, Header};
 use testudo_ipsec::sa::EspAlgorithm;
 
 fn other_name(index: usize, connection: &mut Connection) {
@@ -158,6 +162,41 @@ fn a_peer_that_cannot_be_reached_keeps_the_old_one() {
     assert!(world.hosts[1].sas()[0].nat.fake);
 }
 
+/// Nor a client to which we assign an address, or which a NAT hides: its address alone does not
+/// lead to it.
+#[test]
+fn a_client_is_left_to_set_its_ike_sa_up_anew() {
+    const DYNAMIC: TsSpec = TsSpec::Dynamic { protocol: 0, port_start: 0, port_end: u16::MAX };
+    let outer = "198.51.100.7";
+    for (behind_nat, why) in [(false, "it has a virtual IP"), (true, "it is behind a NAT")] {
+        let mut world = World::pair_with(10, Weather::FAIR, |index, connection| match index {
+            0 if !behind_nat => {
+                connection.vips = vec!["0.0.0.0".parse().unwrap()];
+                connection.children[0].local_ts = vec![DYNAMIC];
+            }
+            1 if !behind_nat => {
+                connection.pools = vec!["v4".into()];
+                connection.children[0].remote_ts = vec![DYNAMIC];
+            }
+            1 => connection.remote_addrs = vec![range(outer)],
+            _ => {}
+        });
+        world.network.nat = behind_nat.then(|| Nat::new("192.0.2.1", outer));
+        let addrs = range("10.3.0.1-10.3.0.9");
+        let pool = Pool { name: "v4".into(), base: addrs.start(), addrs, dns: vec![], subnets: vec![] };
+        world.hosts[1].load_pool(pool);
+        world.establish();
+        let old = world.hosts[1].sas()[0].id;
+        // The other side does not agree, so this one keeps what it has.
+        reload(&mut world, 1, |_, connection| connection.encap = !behind_nat);
+        reload(&mut world, 1, other_name);
+        world.run_secs(100);
+        let sun = &world.hosts[1];
+        assert!(sun.logged(&format!("until the peer sets it up anew: {why}")), "{:#?}", sun.log());
+        assert_eq!(sun.sas().iter().map(|sa| sa.id).collect::<Vec<_>>(), [old]);
+    }
+}
+
 /// The change comes at every moment of the first exchanges, and of a reauthentication.
 #[test]
 fn during_other_exchanges() {
@@ -207,6 +246,31 @@ fn during_the_first_exchanges() {
             // Refused in IKE_AUTH, and the waiting requests were informed.
             assert!(world.hosts[0].results().iter().any(Result::is_err), "{steps}");
         }
+    }
+}
+
+/// The peer does not answer yet. A change of what was asked for begins the attempt again at once,
+/// and no other one does.
+#[test]
+fn an_attempt_begins_again_if_the_change_concerns_it() {
+    type Edit = fn(usize, &mut Connection);
+    let edits: [(bool, Edit); 4] = [
+        (false, |_, connection| connection.dpd_delay = Duration::from_secs(77)),
+        (false, |_, connection| connection.children[1].remote_ts = vec![TsSpec::Fixed(ts("10.70.0.1"))]),
+        (true, |_, connection| connection.children[0].remote_ts = vec![TsSpec::Fixed(ts("10.70.0.1"))]),
+        (true, |_, connection| connection.proposals = vec![ike_proposal(&[KeyExchange::Ecp256])]),
+    ];
+    for (number, (again, edit)) in edits.into_iter().enumerate() {
+        let mut world = World::pair_with(9, Weather::FAIR, |_, connection| {
+            connection.children.push(child("more", "10.50.0.0", "10.60.0.0"));
+        });
+        world.hosts[1].stopped = true;
+        world.initiate(0);
+        reload(&mut world, 0, edit);
+        world.run_secs(1);
+        let spi = |bytes: &&Vec<u8>| Header::parse(bytes).unwrap().initiator_spi;
+        let spis: BTreeSet<_> = sent(&world, 0, ExchangeType::IkeSaInit, false).iter().map(spi).collect();
+        assert_eq!(spis.len(), 1 + usize::from(again), "{number}");
     }
 }
 
