@@ -80,4 +80,6 @@ fn ah_is_refused_across_a_nat() {
     assert!(world.hosts.iter().all(|host| host.installed.is_empty()));
     let told = |line: &&str| line.contains("AH cannot cross a NAT");
     assert!(world.hosts[1].log().iter().any(told), "{:#?}", world.hosts[1].log());
+    let reason = world.hosts[0].results()[0].clone().unwrap_err().to_string();
+    assert!(reason.contains("NO_PROPOSAL_CHOSEN"), "{reason}");
 }

@@ -1,10 +1,12 @@
 //! IKE SAs that come up without a child (RFC 6023), in both roles.
 
+use crate::scenarios::answers::sun;
+use crate::scenarios::common::peer::{Peer, status};
 use crate::scenarios::common::wire::sent;
 use crate::scenarios::common::{Weather, World};
 use testudo_ike::config::{Childless, Connection, KeyExchange};
 use testudo_ike::endpoint::{IkeSaState, InitiateError};
-use testudo_ike::message::ExchangeType;
+use testudo_ike::message::{ExchangeType, NotifyType, Payload};
 use testudo_ike::output::{Event, IkeSaId};
 
 /// The setting of `childless` on each host.
@@ -153,4 +155,27 @@ fn a_connection_without_peers_has_no_ike_sa() {
     world.hosts[0].load(now, shunts);
     let refused = world.hosts[0].endpoint.initiate_alone(now, "shunts");
     assert_eq!(refused, Err(InitiateError::NoIkeSa("shunts".into())));
+}
+
+/// A request that asks for a child in part is malformed, and none without a child.
+#[test]
+fn a_child_is_asked_for_as_a_whole_or_not_at_all() {
+    let parts: [fn(&Payload) -> bool; 3] = [
+        |payload| matches!(payload, Payload::Sa(_)),
+        |payload| matches!(payload, Payload::TsInitiator(_)),
+        |payload| matches!(payload, Payload::TsResponder(_)),
+    ];
+    for left_out in 1..8_usize {
+        let mut world = sun();
+        let mut peer = Peer::init(&mut world, 9, vec![]);
+        let mut payloads = peer.auth_payloads();
+        for (_, is_part) in parts.iter().enumerate().filter(|(bit, _)| left_out >> bit & 1 == 1) {
+            payloads.retain(|payload| !is_part(payload));
+        }
+        let answer = peer.request(&mut world, ExchangeType::IkeAuth, payloads).unwrap();
+        let malformed = answer.contains(&status(NotifyType::InvalidSyntax));
+        assert_eq!(malformed, left_out != 7, "{left_out:03b}: {answer:?}");
+        assert_eq!(world.hosts[0].sas()[0].state, IkeSaState::Established);
+        assert!(world.hosts[0].installed.is_empty());
+    }
 }

@@ -3,8 +3,9 @@
 
 use crate::scenarios::common::wire::sent;
 use crate::scenarios::common::{Weather, World};
+use std::time::Duration;
 use testudo_ike::endpoint::{Discard, EndpointConfig};
-use testudo_ike::message::{ExchangeType, Message, NotifyType};
+use testudo_ike::message::{ExchangeType, Header, Message, MessageBuilder, Notify, NotifyType, Payload};
 
 fn under_load() -> World {
     let config = EndpointConfig { cookie_threshold: 0, ..EndpointConfig::default() };
@@ -22,12 +23,7 @@ fn a_responder_under_load_demands_a_cookie_and_the_initiator_returns_it() {
     assert!(first.payloads.notify(NotifyType::Cookie).is_none());
     assert_eq!(
         second.payloads.iter().next(),
-        second
-            .payloads
-            .notify(NotifyType::Cookie)
-            .cloned()
-            .map(testudo_ike::message::Payload::Notify)
-            .as_ref(),
+        second.payloads.notify(NotifyType::Cookie).cloned().map(Payload::Notify).as_ref(),
         "the cookie stands first"
     );
     assert_eq!(first.header, second.header);
@@ -43,7 +39,7 @@ fn a_demand_leaves_no_state_and_is_smaller_than_the_request() {
         world.hosts[0].stopped = false;
         world.initiate(0);
         world.hosts[0].stopped = true;
-        world.run(std::time::Duration::from_millis(50));
+        world.run(Duration::from_millis(50));
         let now = world.now;
         world.hosts[0].endpoint.terminate(now, &testudo_ike::endpoint::Target::All, true).unwrap();
         world.settle(0);
@@ -97,10 +93,10 @@ fn the_secret_changes_while_a_cookie_is_under_way() {
     for millis in (59_900..60_100).step_by(10) {
         let addrs = ["192.0.2.1", "192.0.2.2"];
         let mut world = World::pair_of(addrs, 1, Weather::FAIR, config.clone(), |_, connection| {
-            connection.dpd_delay = std::time::Duration::from_secs(3600);
+            connection.dpd_delay = Duration::from_secs(3600);
         });
         world.initiate(0);
-        world.run(std::time::Duration::from_millis(millis));
+        world.run(Duration::from_millis(millis));
         let now = world.now;
         world.hosts[0].endpoint.terminate(now, &testudo_ike::endpoint::Target::All, true).unwrap();
         world.settle(0);
@@ -108,28 +104,39 @@ fn the_secret_changes_while_a_cookie_is_under_way() {
     }
 }
 
+/// A demand in answer to the host's first request, which anybody may have sent.
+fn demand(world: &mut World, cookie: Vec<u8>) {
+    let request = sent(world, 0, ExchangeType::IkeSaInit, false)[0].clone();
+    let header = Header { response: true, from_initiator: false, ..Header::parse(&request).unwrap() };
+    let cookie = Payload::Notify(Notify::new(NotifyType::Cookie, cookie));
+    let answer = MessageBuilder::new(header).with(cookie).finish().unwrap();
+    world.forge("192.0.2.2:500", "192.0.2.1:500", &answer);
+    world.run(Duration::from_millis(20));
+}
+
 #[test]
 fn an_initiator_does_not_follow_cookies_in_circles() {
     let mut world = World::pair(2, Weather::FAIR);
     world.hosts[1].stopped = true;
     world.initiate(0);
-    let request = sent(&world, 0, ExchangeType::IkeSaInit, false)[0].clone();
-    let header = testudo_ike::message::Header {
-        response: true,
-        from_initiator: false,
-        ..testudo_ike::message::Header::parse(&request).unwrap()
-    };
     for octet in 0..50 {
-        let cookie = testudo_ike::message::Notify::new(NotifyType::Cookie, vec![octet; 16]);
-        let answer = testudo_ike::message::MessageBuilder::new(header)
-            .with(testudo_ike::message::Payload::Notify(cookie))
-            .finish()
-            .unwrap();
-        world.forge("192.0.2.2:500", "192.0.2.1:500", &answer);
-        world.run(std::time::Duration::from_millis(20));
+        demand(&mut world, vec![octet; 16]);
     }
     assert_eq!(sent(&world, 0, ExchangeType::IkeSaInit, false).len(), 5);
     world.hosts[1].stopped = false;
     world.run_secs(10);
     world.assert_tunnel();
+}
+
+/// It has 1 to 64 octets.
+#[test]
+fn a_cookie_of_another_size_is_not_returned() {
+    for (size, is_returned) in [(0, false), (1, true), (64, true), (65, false)] {
+        let mut world = World::pair(3, Weather::FAIR);
+        world.hosts[1].stopped = true;
+        world.initiate(0);
+        demand(&mut world, vec![7; size]);
+        let requests = sent(&world, 0, ExchangeType::IkeSaInit, false).len();
+        assert_eq!(requests, 1 + usize::from(is_returned), "{size} octets");
+    }
 }

@@ -1,15 +1,20 @@
 //! Answers in IKE_AUTH that an initiator refuses from a scripted responder.
 
-use crate::scenarios::common::build::ts;
+use crate::scenarios::common::build::{ike_proposal, ts};
+use crate::scenarios::common::network::Datagram;
+use crate::scenarios::common::peer::message;
 use crate::scenarios::common::responder::{Responder, SPI, with_spi};
 use crate::scenarios::common::{Weather, World};
+use std::time::Duration;
 use testudo_base::spi::Spi;
-use testudo_ike::endpoint::IkeSaState;
+use testudo_ike::config::{KeyExchange, Prf};
+use testudo_ike::endpoint::{Discard, IkeSaState};
 use testudo_ike::message::{
-    Attribute, Delete, ExchangeType, Header, Notify, NotifyType, Payload, PayloadType, TsPayload,
-    UnknownSelector,
+    Attribute, Delete, ExchangeType, Header, Message, Nonce, Notify, NotifyType, Payload, PayloadType,
+    SaPayload, TsPayload, UnknownSelector,
 };
 use testudo_ike::output::Reason;
+use testudo_ike::suite::select;
 
 /// Host 0 is moon, alone.
 fn moon() -> World {
@@ -179,4 +184,46 @@ fn a_child_that_the_peer_does_not_know_is_made_anew() {
     assert_eq!(header.exchange, ExchangeType::CreateChildSa);
     let rekeys = |payload: &Payload| matches!(payload, Payload::Notify(n) if n.kind == NotifyType::RekeySa);
     assert!(!asked.iter().any(rekeys), "{asked:?}");
+}
+
+/// Anybody may answer IKE_SA_INIT: what does not fit its own choice of algorithms is passed over, and
+/// the right answer still comes.
+#[test]
+fn an_answer_that_does_not_fit_its_choice_is_passed_over() {
+    type Edit = fn(&SaPayload, &mut Payload);
+    let edits: [Edit; 2] = [
+        |_, payload| {
+            if let Payload::Nonce(nonce) = payload {
+                *nonce = Nonce::new(vec![7; 31]).unwrap();
+            }
+        },
+        |offered, payload| {
+            if let Payload::Sa(chosen) = payload {
+                let mut proposal = ike_proposal(&[KeyExchange::Ecp256]);
+                proposal.prf = vec![Prf::HmacSha512];
+                *chosen = select::ike(offered, &[proposal]).unwrap().answer(None);
+            }
+        },
+    ];
+    for edit in edits {
+        let mut world = World::pair_with(2, Weather::FAIR, |_, connection| {
+            connection.proposals = vec![ike_proposal(&[KeyExchange::X25519, KeyExchange::Ecp256])];
+            connection.proposals[0].prf = vec![Prf::HmacSha512];
+        });
+        world.initiate(0);
+        world.run(Duration::from_millis(10));
+        let offered = Message::parse(&world.hosts[0].sent[0].1).unwrap().payloads.sa().unwrap().clone();
+        let right = world.hosts[1].sent[0].1.clone();
+        let right = Message::parse(&right).unwrap();
+        let mut payloads: Vec<Payload> = right.payloads.iter().cloned().collect();
+        payloads.iter_mut().for_each(|payload| edit(&offered, payload));
+        let bytes = message(right.header, payloads).finish().unwrap();
+        let datagram =
+            Datagram { from: "192.0.2.2:500".parse().unwrap(), to: "192.0.2.1:500".parse().unwrap(), bytes };
+        world.deliver(&datagram);
+        assert_eq!(world.hosts[0].sent.len(), 1, "{:#?}", world.hosts[0].log());
+        assert_eq!(world.hosts[0].endpoint.stats().discarded(Discard::Unacceptable), 1);
+        world.run_secs(1);
+        world.assert_tunnel();
+    }
 }

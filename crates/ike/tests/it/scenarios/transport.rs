@@ -1,7 +1,7 @@
 //! Transport mode: agreed on by both sides, for what they themselves exchange, and otherwise a
 //! tunnel (RFC 7296 §1.3.1).
 
-use crate::scenarios::common::build::child;
+use crate::scenarios::common::build::{child, ts};
 use crate::scenarios::common::network::Nat;
 use crate::scenarios::common::peer::Peer;
 use crate::scenarios::common::responder::Responder;
@@ -70,6 +70,20 @@ fn networks_behind_the_hosts_get_a_tunnel() {
     let world = World::established(4, |_, connection| connection.children[0].mode = ChildMode::Transport);
     assert_eq!(modes(&world), TUNNEL);
     assert!(world.hosts[0].logged("the selectors are not the addresses of the two hosts"));
+}
+
+/// The host is at one end of a range, and others are in it.
+#[test]
+fn neighbours_of_a_host_get_a_tunnel() {
+    for range in ["192.0.2.1-192.0.2.9", "192.0.2.0-192.0.2.1"] {
+        let world = World::established(6, |index, connection| {
+            between_hosts(connection);
+            let child = &mut connection.children[0];
+            let side = if index == 0 { &mut child.local_ts } else { &mut child.remote_ts };
+            *side = vec![TsSpec::Fixed(ts(range))];
+        });
+        assert_eq!(modes(&world), TUNNEL, "{range}");
+    }
 }
 
 /// A further child is asked for by CREATE_CHILD_SA.
