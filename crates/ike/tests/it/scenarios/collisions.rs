@@ -57,6 +57,8 @@ fn both_renew_the_child_at_once() {
             let lost = world.hosts[host].logged("the peer has renewed it too");
             *won += usize::from(!lost);
         }
+        // Each has one by the other's request, and the winner its own: the loser's is no renewal.
+        assert_eq!(world.hosts.iter().map(child_rekeys).sum::<usize>(), 3);
     }
     assert_eq!(won[0] + won[1], 60, "there is one winner each time");
     assert!(won[0] > 10 && won[1] > 10, "and not always the same: {won:?}");
@@ -204,6 +206,10 @@ fn rekey_request(spi: Spi, new: Spi) -> Vec<Payload> {
         Payload::TsInitiator(range("10.109.0.0-10.109.255.255")),
         Payload::TsResponder(range("10.115.0.0-10.115.255.255")),
     ]
+}
+
+fn further_request(spi: Spi) -> Vec<Payload> {
+    rekey_request(spi, spi).split_off(1)
 }
 
 /// §2.25.1: what does not exist cannot be renewed, and the answer names it.
@@ -435,13 +441,33 @@ fn a_request_without_a_nonce_is_refused() {
     assert_eq!(world.hosts[0].in_use.lock().unwrap().len(), 1);
 }
 
+/// §2.25.2: nothing is made on an IKE SA that ends, or that we renew.
+#[test]
+fn a_child_of_an_ike_sa_on_its_way_out_is_a_temporary_failure() {
+    for renews in [false, true] {
+        let mut world = sun();
+        let mut peer = Peer::establish(&mut world, 36);
+        let now = world.now;
+        if renews {
+            assert!(renew(&mut world, 0, What::Ike));
+        } else {
+            world.hosts[0].endpoint.terminate(now, &Target::All, false).unwrap();
+            world.settle(0);
+        }
+        for request in [rekey_request(SPI, Spi(0x2222_2222)), further_request(Spi(0x2222_2222))] {
+            let answer = peer.request(&mut world, ExchangeType::CreateChildSa, request);
+            assert_eq!(only_notify(answer), NotifyType::TemporaryFailure, "{renews}");
+        }
+        assert_eq!(world.hosts[0].installed.len(), 1);
+    }
+}
+
 /// However many children a peer asks for, there is an end.
 #[test]
 fn children_are_limited() {
     let mut world = sun();
     let mut peer = Peer::establish(&mut world, 35);
-    let mut request = rekey_request(SPI, SPI);
-    request.remove(0);
+    let request = further_request(SPI);
     let limit = EndpointConfig::default().child_limit;
     for number in 1..limit + 3 {
         let answer = peer.request(&mut world, ExchangeType::CreateChildSa, request.clone()).unwrap();

@@ -3,10 +3,11 @@
 use crate::scenarios::common::network::Datagram;
 use crate::scenarios::common::wire::{assert_ivs_never_repeat, sent};
 use crate::scenarios::common::{Weather, World};
+use crate::scenarios::reload::two_children;
 use std::time::Duration;
-use testudo_ike::endpoint::{Discard, EndpointConfig, Target};
+use testudo_ike::endpoint::{ChildSaState, Discard, EndpointConfig, Target};
 use testudo_ike::message::{ExchangeType, Header, MessageId};
-use testudo_ike::output::IkeSaId;
+use testudo_ike::output::{ChildSaId, IkeSaId};
 
 /// The cluster.
 const SUN: usize = 1;
@@ -351,19 +352,39 @@ fn a_renewed_ike_sa_can_be_synchronized_and_its_message_id_0_is_a_request() {
 
 #[test]
 fn numbers_are_left_out_in_every_child() {
-    let mut world = established(12);
-    let (now, ike) = (world.now, ike_of(&world, SUN));
-    assert!(world.hosts[SUN].endpoint.replication_mut().sync_replay_counters(now, ike, 100_000));
-    world.settle(SUN);
+    let mut world = two_children(12, Weather::FAIR, |_, _| {});
+    let ike = ike_of(&world, SUN);
+    let ask = |world: &mut World, by| {
+        let now = world.now;
+        let asked = world.hosts[SUN].endpoint.replication_mut().sync_replay_counters(now, ike, by);
+        world.settle(SUN);
+        asked
+    };
+    let asked_before = message_ids(&world, SUN).0.0;
+    assert!(ask(&mut world, 100_000));
     world.run_secs(10);
-    let child = world.hosts[MOON].sas()[0].children[0].id;
-    assert_eq!(world.hosts[MOON].skipped, [(child, 100_000)]);
+    let children = |world: &World, by| -> Vec<(ChildSaId, u64)> {
+        let sas = world.hosts[MOON].sas();
+        let children = sas[0].children.iter().filter(|child| child.state == ChildSaState::Installed);
+        children.map(|child| (child.id, by)).collect()
+    };
+    let both = children(&world, 100_000);
+    assert_eq!((both.len(), &world.hosts[MOON].skipped), (2, &both));
     assert!(world.hosts[SUN].skipped.is_empty());
-    assert_eq!(message_ids(&world, SUN).0, MessageId(1), "it is an ordinary request");
+    assert_eq!(message_ids(&world, SUN).0, MessageId(asked_before + 1), "it is an ordinary request");
+    // A deleted one only takes packets in that are under way, and has no numbers any more.
+    let (now, child) = (world.now, both[0].0);
+    assert!(world.hosts[MOON].endpoint.rekey_child(now, child));
+    world.settle(MOON);
+    world.run_secs(1);
+    assert!(world.hosts[MOON].installed.contains_key(&child));
+    assert!(ask(&mut world, 7));
+    world.run_secs(1);
+    assert!(world.hosts[MOON].installed.contains_key(&child));
+    assert_eq!(world.hosts[MOON].skipped[2..], children(&world, 7));
     // Numbers of 32 bits cannot be left out by more.
-    let now = world.now;
     let esn = world.hosts[SUN].installed.values().next().unwrap().esn;
-    assert_eq!(world.hosts[SUN].endpoint.replication_mut().sync_replay_counters(now, ike, 1 << 32), esn);
+    assert_eq!(ask(&mut world, 1 << 32), esn);
 }
 
 /// Both are asked for, and both are done: the numbers first, or the Message IDs.

@@ -109,6 +109,55 @@ fn an_unreachable_peer_does_not_hold_a_delete_up_for_ever() {
     assert_eq!(downs(&world, 0), [Reason::Requested]);
 }
 
+/// The peer may still answer the first one.
+#[test]
+fn a_second_termination_does_not_end_the_wait_for_the_first() {
+    let mut world = established(9);
+    world.network.up = false;
+    terminate(&mut world, 0, &Target::All, false);
+    terminate(&mut world, 0, &Target::All, false);
+    world.run_secs(10);
+    assert_eq!(world.hosts[0].sas().len(), 1);
+    world.network.up = true;
+    world.run_secs(20);
+    assert_eq!((downs(&world, 0), downs(&world, 1)), (vec![Reason::Requested], vec![Reason::DeletedByPeer]));
+}
+
+/// A child that was initiated long ago loses only its new keys.
+#[test]
+fn a_renewal_that_ends_with_its_ike_sa_is_no_failed_initiation() {
+    let mut world = established(10);
+    world.network.up = false;
+    let (now, child) = (world.now, world.hosts[0].sas()[0].children[0].id);
+    assert!(world.hosts[0].endpoint.rekey_child(now, child));
+    world.settle(0);
+    terminate(&mut world, 0, &Target::All, true);
+    assert!(world.hosts[0].results().iter().all(Result::is_ok));
+    assert!(!world.hosts[0].warned("establishing CHILD_SA net of site failed"), "{:?}", world.hosts[0].log());
+    world.run_secs(60);
+    assert!(world.hosts[0].in_use.lock().unwrap().is_empty());
+}
+
+/// A Child SA that was renewed a moment ago only takes packets in that are under way: the traffic
+/// does not go back to it.
+#[test]
+fn a_deleted_child_leaves_nothing_to_the_one_before_it() {
+    let mut world = established(11);
+    let (now, child) = (world.now, world.hosts[0].sas()[0].children[0].id);
+    assert!(world.hosts[0].endpoint.rekey_child(now, child));
+    world.settle(0);
+    world.run_secs(1);
+    assert!(world.hosts.iter().all(|host| host.installed.len() == 2));
+    let new = *world.hosts[0].sending.first().unwrap();
+    terminate(&mut world, 0, &Target::Child(new), false);
+    world.run_secs(1);
+    for host in &world.hosts {
+        assert_eq!((host.installed.len(), host.sending.len()), (1, 0), "{:#?}", host.log());
+    }
+    world.run_secs(10);
+    assert!(world.hosts.iter().all(|host| host.installed.is_empty()));
+}
+
 #[test]
 fn the_lost_answer_to_the_delete_of_a_rekeyed_ike_sa_holds_nothing_up() {
     let mut world = established(8);

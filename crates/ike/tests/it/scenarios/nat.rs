@@ -1,6 +1,7 @@
 //! NATs on the way (RFC 7296 §2.23): found, crossed on port 4500, kept open, followed.
 
 use crate::scenarios::answers::sun;
+use crate::scenarios::common::build::range;
 use crate::scenarios::common::network::Nat;
 use crate::scenarios::common::peer::{self, Peer};
 use crate::scenarios::common::wire::sent;
@@ -269,4 +270,22 @@ fn replays_from_elsewhere_do_not_stop_keepalives() {
         assert_eq!(peer::exchange(&mut world, path, &peer.last).len(), 1);
     }
     assert_eq!(world.hosts[0].keepalives, 5);
+}
+
+/// The responder knows where the peer is. Its configured address is that of the NAT, on whose
+/// ordinary port nobody listens.
+#[test]
+fn the_responder_reauthenticates_a_peer_behind_a_nat_where_it_is() {
+    let mut world = behind_nat(8);
+    let mut connection = world.hosts[1].endpoint.connection("site").unwrap().clone();
+    connection.remote_addrs = vec![range("198.51.100.7")];
+    let now = world.now;
+    world.hosts[1].load(now, connection);
+    world.establish();
+    let (now, old) = (world.now, world.hosts[1].sas()[0].id);
+    assert!(world.hosts[1].endpoint.reauthenticate_ike(now, old));
+    world.settle(1);
+    world.run_secs(30);
+    world.assert_tunnel();
+    assert!(world.hosts[1].sas().iter().all(|sa| sa.id != old), "{:#?}", world.hosts[1].log());
 }

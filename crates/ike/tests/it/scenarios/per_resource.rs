@@ -2,7 +2,8 @@
 
 use crate::scenarios::common::build::{esp_proposal, ts};
 use crate::scenarios::common::network::Weather;
-use crate::scenarios::common::peer::{Peer, only_notify};
+use crate::scenarios::common::peer::{Peer, only_notify, status};
+use crate::scenarios::common::responder::Responder;
 use crate::scenarios::common::tunnels::{assert_lossless, child_rekeys, run_lossless};
 use crate::scenarios::common::wire::assert_ivs_never_repeat;
 use crate::scenarios::common::world::assert_fit;
@@ -12,9 +13,11 @@ use std::time::Duration;
 use testudo_base::spi::Spi;
 use testudo_ike::config::{ChildLifetime, Connection, IkeLifetime, KeyExchange, Lifetime};
 use testudo_ike::endpoint::{ChildState, EndpointConfig, Target};
-use testudo_ike::message::{Delete, ExchangeType, Nonce, Notify, NotifyType, Payload, TsPayload};
+use testudo_ike::message::{
+    Delete, ExchangeType, MessageId, Nonce, Notify, NotifyType, Payload, SaPayload, SaSpi, TsPayload,
+};
 use testudo_ike::output::{ChildSaId, Event};
-use testudo_ike::suite::offer;
+use testudo_ike::suite::{offer, select};
 use testudo_ipsec::sa::EspAlgorithm;
 
 const ENDS: [(&str, &str); 2] = [("192.0.2.1", "moon"), ("192.0.2.2", "sun")];
@@ -124,6 +127,8 @@ fn a_single_worker_asks_for_none() {
     for numbers in [[1, 4], [0, 4]] {
         let world = established(numbers, |_, _| {});
         assert_tunnels(&world, 1);
+        // A host without workers does not offer it.
+        assert!(world.hosts.iter().all(|host| host.sas()[0].children[0].per_cpu == (numbers[0] > 0)));
     }
 }
 
@@ -422,4 +427,47 @@ fn one_with_other_algorithms_is_refused() {
     assert_eq!(only_notify(answer), NotifyType::NoProposalChosen);
     assert_eq!(world.hosts[0].installed.len(), 1);
     assert_eq!(world.hosts[0].in_use.lock().unwrap().len(), 1);
+}
+
+/// A peer without time for one is asked again. One that leaves the notify out has made a Child SA
+/// for all, which we have already: it is deleted.
+#[test]
+fn a_busy_peer_is_asked_again_and_one_without_the_notify_has_made_another() {
+    let mut world = hosts(1, Weather::FAIR, [workers(2), workers(2)], |_, _| {});
+    world.hosts.remove(1);
+    let mut sun = Responder::answer_init(&mut world);
+    let mut payloads = sun.auth_payloads();
+    payloads.push(status(NotifyType::SaResourceInfo));
+    let said = sun.answer(&mut world, ExchangeType::IkeAuth, 1, payloads);
+    assert!(resource_info(&said[0].1).is_some_and(|identifier| !identifier.is_empty()), "{said:?}");
+    let busy = vec![status(NotifyType::TemporaryFailure)];
+    assert!(sun.answer(&mut world, ExchangeType::CreateChildSa, 2, busy).is_empty());
+    let sent = world.hosts[0].sent.len();
+    world.run_until(|world| world.hosts[0].sent.len() > sent);
+    let (header, asked) = sun.asked(&world);
+    assert_eq!((header.exchange, header.message_id), (ExchangeType::CreateChildSa, MessageId(3)));
+    let offered = asked.iter().find_map(|payload| match payload {
+        Payload::Sa(offered) => Some(offered),
+        _ => None,
+    });
+    let esp = [esp_proposal(EspAlgorithm::Aes128Gcm16)];
+    let choice = select::esp(offered.unwrap(), &esp, offer::ChildExchange::CreateChildSa).unwrap();
+    let mut payloads = vec![Payload::Sa(choice.answer(Spi(0x3000_0000)))];
+    payloads.push(Payload::Nonce(Nonce::new(vec![7; 32]).unwrap()));
+    payloads.extend(
+        asked.iter().filter(|p| matches!(p, Payload::TsInitiator(_) | Payload::TsResponder(_))).cloned(),
+    );
+    let said = sun.answer(&mut world, ExchangeType::CreateChildSa, 3, payloads);
+    assert_eq!(said[0].1, [Payload::Delete(Delete::Esp(vec![spi_of(offered.unwrap())]))]);
+    assert!(world.hosts[0].logged("the peer's answer lacks SA_RESOURCE_INFO"), "{:#?}", world.hosts[0].log());
+    assert_eq!((world.hosts[0].installed.len(), world.hosts[0].in_use.lock().unwrap().len()), (1, 1));
+    assert!(world.hosts[0].results().iter().all(Result::is_ok));
+}
+
+/// The SPI of an offer of one proposal.
+fn spi_of(offered: &SaPayload) -> Spi {
+    match offered.proposals[0].spi {
+        SaSpi::Child(spi) => spi,
+        _ => panic!("{offered:?}"),
+    }
 }

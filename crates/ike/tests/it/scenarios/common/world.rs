@@ -118,6 +118,7 @@ impl World {
                     }
                 }
                 Output::SwitchChild { from, to } => {
+                    assert_ne!(from, to, "another takes its place");
                     let gone = !host.installed.contains_key(&from);
                     let idle = gone || host.bound.contains_key(&from);
                     assert!(host.sending.remove(&from) || idle, "{from:?} was sent through");
