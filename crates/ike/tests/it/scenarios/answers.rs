@@ -88,8 +88,8 @@ fn an_unknown_critical_payload_in_ike_auth_ends_the_negotiation() {
     let mut world = sun();
     let mut peer = Peer::init(&mut world, 4, vec![]);
     let request = critical(&mut peer, ExchangeType::IkeAuth, 200);
-    let answer = peer.request_bytes(&mut world, request);
-    assert_eq!(only_notify(answer), NotifyType::UnsupportedCriticalPayload);
+    let answer = peer.request_bytes(&mut world, request).unwrap();
+    assert_eq!(answer, [Payload::Notify(Notify::unsupported_critical(PayloadType::from(200)))]);
     assert_eq!(world.hosts[0].sas(), []);
 }
 

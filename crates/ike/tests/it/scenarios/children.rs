@@ -264,3 +264,16 @@ fn a_child_on_another_node_is_not_up_on_this_one() {
     world.hosts[0].endpoint.import_sa(now, &state).unwrap();
     assert_eq!(net(&world), up, "it comes back as it was");
 }
+
+/// A child that needs no narrowing is better than one that does, wherever it stands.
+#[test]
+fn a_child_for_exactly_the_requested_traffic_serves_it() {
+    let world = World::established(12, |index, connection| {
+        if index == 1 {
+            connection
+                .children
+                .insert(0, child("wide", "10.0.0.0-10.255.255.255", "10.0.0.0-10.255.255.255"));
+        }
+    });
+    assert_eq!(world.hosts[1].sas()[0].children[0].name, "net");
+}

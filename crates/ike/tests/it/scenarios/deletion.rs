@@ -72,7 +72,7 @@ fn both_sides_delete_the_ike_sa_at_once() {
     terminate(&mut world, 1, &Target::All, false);
     world.run_secs(1);
     for host in 0..2 {
-        assert_eq!(downs(&world, host).len(), 1);
+        assert_eq!(downs(&world, host), [Reason::DeletedByPeer]);
         assert_eq!(sent(&world, host, ExchangeType::Informational, true).len(), 1, "each is answered");
     }
     world.run_secs(60);

@@ -333,12 +333,15 @@ fn one_kind_has_to_wait_for_the_other() {
     let (mut world, mut peer) = established(8);
     let mut series = begin(&mut world, &mut peer);
     let proposals = world.hosts[0].endpoint.connections().next().unwrap().proposals.clone();
-    let payloads = vec![
-        Payload::Sa(offer::ike(&proposals, Some(IkeSpi(0x0707)))),
-        Payload::Nonce(Nonce::new(vec![7; 32]).unwrap()),
-        Payload::Ke(half(X25519).payload()),
-    ];
-    assert_eq!(only_notify(peer.request(&mut world, CREATE, payloads)), NotifyType::TemporaryFailure);
+    // In a series, or in one exchange.
+    for proposals in [&proposals[..], &proposals[1..]] {
+        let payloads = vec![
+            Payload::Sa(offer::ike(proposals, Some(IkeSpi(0x0707)))),
+            Payload::Nonce(Nonce::new(vec![7; 32]).unwrap()),
+            Payload::Ke(half(X25519).payload()),
+        ];
+        assert_eq!(only_notify(peer.request(&mut world, CREATE, payloads)), NotifyType::TemporaryFailure);
+    }
     assert!(go_on(&mut world, &mut peer, &mut series) && !go_on(&mut world, &mut peer, &mut series));
 }
 

@@ -98,6 +98,7 @@ fn each_worker_gets_its_own_and_one_is_for_all() {
         world.settle(1);
         assert_tunnels(&world, count);
         assert_eq!(bound(&world, 0), (0..numbers[0]).collect::<Vec<_>>());
+        assert_eq!(world.hosts[0].results().len(), 1, "nobody has asked for those of workers");
         let mut expected: Vec<u16> = (0..numbers[0]).map(|number| number % numbers[1]).collect();
         expected.sort_unstable();
         assert_eq!(bound(&world, 1), expected, "the least used workers come first");

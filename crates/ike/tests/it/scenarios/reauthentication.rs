@@ -282,6 +282,27 @@ fn a_termination_ends_both() {
     }
 }
 
+/// An operator who terminates the old one does not want the new one either, however far that is. If
+/// the peer takes the old one down, the new one has its traffic.
+#[test]
+fn the_end_of_the_old_one_ends_the_new_one_if_an_operator_wants_it() {
+    for (host, force) in [(0, false), (0, true), (1, false)] {
+        let mut world = World::established(12, |_, connection| {
+            connection.children[0].close_action = StartAction::None;
+        });
+        reauthenticate(&mut world, 0);
+        let (now, old) = (world.now, world.hosts[host].sas()[0].id);
+        world.hosts[host].endpoint.terminate(now, &Target::Ike(old), force).unwrap();
+        world.settle(host);
+        world.run_secs(100);
+        if host == 0 {
+            world.assert_nothing_left();
+        } else {
+            assert_one_tunnel(&world);
+        }
+    }
+}
+
 /// `close_action` is for what is lost, and nothing is.
 #[test]
 fn nothing_is_started_again() {
