@@ -37,6 +37,7 @@ mod half_open_flood;
 mod initiator_checks;
 mod intermediate;
 mod key_exchange;
+mod key_requirements;
 mod lacks;
 mod liveness;
 mod memory;

@@ -3,6 +3,7 @@
 use crate::scenarios::answers::sun;
 use crate::scenarios::common::build::{esp_proposal, ts};
 use crate::scenarios::common::peer::{Peer, only_notify};
+use crate::scenarios::common::wire::sent;
 use crate::scenarios::common::{Weather, World};
 use std::num::NonZeroUsize;
 use testudo_base::spi::Spi;
@@ -133,8 +134,12 @@ fn ike_sas_of_a_peer_are_limited() {
     peers[0].request(&mut world, ExchangeType::Informational, delete).unwrap();
     assert!(set_up(&mut world, 75).is_some(), "for one that is gone there is room");
 
-    // The three are not answered any more.
+    // The three are not answered any more. Two were asked before, and a third is asked now.
+    world.run_secs(11);
+    let checks = |world: &World| sent(world, 0, ExchangeType::Informational, false).len();
+    let before = checks(&world);
     assert!(set_up(&mut world, 76).is_none());
+    assert_eq!(checks(&world) - before, 1);
     world.run_secs(400);
     assert_eq!(world.hosts[0].sas().len(), 0);
     assert!(set_up(&mut world, 77).is_some(), "nor for those that are dead");

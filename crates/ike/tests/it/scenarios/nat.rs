@@ -2,10 +2,11 @@
 
 use crate::scenarios::answers::sun;
 use crate::scenarios::common::build::range;
-use crate::scenarios::common::network::Nat;
+use crate::scenarios::common::network::{Datagram, Nat};
 use crate::scenarios::common::peer::{self, Peer};
 use crate::scenarios::common::wire::sent;
 use crate::scenarios::common::{Weather, World};
+use std::time::Duration;
 use testudo_ike::endpoint::{Discard, NatStatus};
 use testudo_ike::message::{ExchangeType, Notify, NotifyType, Payload};
 use testudo_ike::output::Path;
@@ -90,7 +91,7 @@ fn the_children_move_with_the_peer() {
     let mut world = behind_nat(4);
     let now = world.now;
     let mut connection = crate::scenarios::common::connection(("10.0.0.1", "moon"), ("192.0.2.2", "sun"));
-    connection.dpd_delay = std::time::Duration::from_secs(10);
+    connection.dpd_delay = Duration::from_secs(10);
     world.hosts[0].load(now, connection);
     world.initiate(0);
     world.run_secs(1);
@@ -106,7 +107,10 @@ fn the_children_move_with_the_peer() {
 fn a_peer_without_nat_is_not_followed() {
     let mut world = World::pair_with(5, Weather::FAIR, |index, connection| {
         if index == 0 {
-            connection.dpd_delay = std::time::Duration::from_secs(10);
+            connection.dpd_delay = Duration::from_secs(10);
+        } else {
+            // Its connection allows any address.
+            connection.remote_addrs = vec![];
         }
     });
     world.initiate(0);
@@ -175,7 +179,7 @@ fn esp_from_where_nobody_follows_is_no_sign_of_life() {
     let mut world = behind_nat(9);
     let now = world.now;
     let mut asking = crate::scenarios::common::connection(("10.0.0.1", "moon"), ("192.0.2.2", "sun"));
-    asking.dpd_delay = std::time::Duration::from_secs(30);
+    asking.dpd_delay = Duration::from_secs(30);
     world.hosts[0].load(now, asking);
     world.initiate(0);
     world.run_secs(1);
@@ -234,7 +238,7 @@ fn foul_weather_behind_a_nat() {
         world.network.weather = Weather::FOUL;
         let now = world.now;
         let mut connection = crate::scenarios::common::connection(("10.0.0.1", "moon"), ("192.0.2.2", "sun"));
-        connection.dpd_delay = std::time::Duration::from_secs(30);
+        connection.dpd_delay = Duration::from_secs(30);
         connection.keyingtries = 0;
         world.hosts[0].load(now, connection);
         world.initiate(0);
@@ -288,4 +292,32 @@ fn the_responder_reauthenticates_a_peer_behind_a_nat_where_it_is() {
     world.run_secs(30);
     world.assert_tunnel();
     assert!(world.hosts[1].sas().iter().all(|sa| sa.id != old), "{:#?}", world.hosts[1].log());
+}
+
+/// A NAT may move the responder, and the initiator follows it. One that is behind a NAT itself does
+/// not: somebody on the way could lead it anywhere (RFC 7296 §2.23).
+#[test]
+fn an_initiator_behind_a_nat_does_not_follow() {
+    for behind in [false, true] {
+        let addrs = [if behind { "10.0.0.1" } else { "192.0.2.1" }, "192.0.2.2"];
+        let mut world = World::pair_of(addrs, 11, Weather::FAIR, Default::default(), |index, connection| {
+            if index == 0 {
+                connection.remote_addrs.push(range("192.0.2.0-192.0.2.255"));
+            } else {
+                // The responder looks as if it were behind a NAT.
+                (connection.encap, connection.remote_addrs) = (true, vec![]);
+                connection.dpd_delay = Duration::from_secs(10);
+            }
+        });
+        world.network.nat = behind.then(|| Nat::new("10.0.0.1", "198.51.100.7"));
+        world.establish();
+        let moon = world.hosts[0].sas().swap_remove(0);
+        assert_eq!((moon.nat.local, moon.nat.remote), (behind, true));
+        world.network.up = false;
+        world.run_secs(12);
+        let bytes = world.hosts[1].sent.last().unwrap().1.clone();
+        let from = "192.0.2.77:4500".parse().unwrap();
+        world.deliver(&Datagram { from, to: moon.local, bytes });
+        assert_eq!(world.hosts[0].sas()[0].remote == from, !behind);
+    }
 }

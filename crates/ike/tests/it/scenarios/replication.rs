@@ -3,14 +3,16 @@
 
 use crate::scenarios::common::allocator::{INITIATING, RESPONDING, Watched};
 use crate::scenarios::common::build::child;
+use crate::scenarios::common::peer::{Peer, status};
 use crate::scenarios::common::wire::assert_ivs_never_repeat;
 use crate::scenarios::common::{PACKET, Weather, World};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 use testudo_base::spi::{SenderId, Shard, Spi};
-use testudo_ike::config::{ChildLifetime, Connection, IkeLifetime, Lifetime, StartAction};
+use testudo_ike::config::{ChildLifetime, Connection, IkeLifetime, Lifetime, StartAction, Unique};
 use testudo_ike::endpoint::{Endpoint, EndpointConfig, Homes, InitiateError, Target};
+use testudo_ike::message::{ExchangeType, NotifyType};
 use testudo_ike::output::{ChildSaId, CommitId, Event, IkeSaId, Output};
 
 const ADDRS: [&str; 2] = ["192.0.2.1", "192.0.2.2"];
@@ -288,5 +290,36 @@ fn a_child_lost_on_this_node_is_restarted_on_it() {
         world.run_secs(1);
         let up = world.hosts[1].sas().iter().filter(|sa| sa.initiator).count();
         assert_eq!(up, usize::from(ours));
+    }
+}
+
+/// Other nodes have the peer's other IKE SAs: they are told of one that may be the only one.
+#[test]
+fn other_nodes_hear_of_an_ike_sa_that_replaces_others() {
+    use Unique::{Keep, Never, No, Replace};
+    for (unique, anew, expected) in [
+        (No, false, None),
+        (No, true, Some((true, false))),
+        (Keep, false, None),
+        (Never, true, None),
+        (Replace, false, Some((false, true))),
+        (Replace, true, Some((true, true))),
+    ] {
+        for track_changes in [true, false] {
+            let config = EndpointConfig { track_changes, ..EndpointConfig::default() };
+            let addrs = ["192.0.2.1", "192.0.2.2"];
+            let mut world =
+                World::pair_of(addrs, 9, Weather::FAIR, config, |_, connection| connection.unique = unique);
+            world.hosts.remove(0);
+            let mut peer = Peer::init(&mut world, 9, vec![]);
+            let mut payloads = peer.auth_payloads();
+            payloads.extend(anew.then(|| status(NotifyType::InitialContact)));
+            peer.request(&mut world, ExchangeType::IkeAuth, payloads).unwrap();
+            assert_eq!(world.hosts[0].installed.len(), 1);
+            let told = world.hosts[0].endpoint.replication_mut().take_contacts();
+            let told: Vec<_> = told.into_iter().map(|contact| (contact.anew, contact.alone)).collect();
+            let expected: Vec<_> = expected.into_iter().filter(|_| track_changes).collect();
+            assert_eq!(told, expected, "{unique:?} {anew}");
+        }
     }
 }
