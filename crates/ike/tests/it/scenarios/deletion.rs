@@ -1,6 +1,7 @@
 //! SAs are taken down, by either side and by both at once (RFC 7296 §1.4.1).
 
 use crate::scenarios::answers::sun;
+use crate::scenarios::common::build::child;
 use crate::scenarios::common::peer::{Peer, SPI};
 use crate::scenarios::common::wire::sent;
 use crate::scenarios::common::{Weather, World};
@@ -136,6 +137,23 @@ fn a_renewal_that_ends_with_its_ike_sa_is_no_failed_initiation() {
     assert!(!world.hosts[0].warned("establishing CHILD_SA net of site failed"), "{:?}", world.hosts[0].log());
     world.run_secs(60);
     assert!(world.hosts[0].in_use.lock().unwrap().is_empty());
+}
+
+/// A child that waits for its turn is told that its IKE SA ends.
+#[test]
+fn an_initiation_that_waits_fails_with_its_ike_sa() {
+    for force in [false, true] {
+        let mut world = World::established(12, |index, connection| {
+            let nets = ["10.50.0.0", "10.60.0.0"];
+            connection.children.push(child("more", nets[index], nets[1 - index]));
+        });
+        world.network.up = false;
+        let (now, net) = (world.now, world.hosts[0].sas()[0].children[0].id);
+        assert!(world.hosts[0].endpoint.rekey_child(now, net));
+        world.hosts[0].endpoint.initiate(now, None, "more").unwrap();
+        terminate(&mut world, 0, &Target::All, force);
+        assert_eq!(world.hosts[0].results().iter().filter(|result| result.is_err()).count(), 1, "{force}");
+    }
 }
 
 /// A Child SA that was renewed a moment ago only takes packets in that are under way: the traffic

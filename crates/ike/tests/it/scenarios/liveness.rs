@@ -86,8 +86,8 @@ fn a_message_in_clear_is_a_hint_and_no_more() {
     assert_eq!(world.hosts[0].endpoint.stats().discarded(Discard::UnexpectedResponse), 1);
     assert_eq!(checks(&world), 0);
     // As a separate request, by a sender that knows the Message ID: it causes at most one check in
-    // ten seconds.
-    for _ in 0..100 {
+    // ten seconds, and one that says something else none.
+    for number in 0..101 {
         let header = Header {
             exchange: ExchangeType::Informational,
             response: false,
@@ -95,12 +95,14 @@ fn a_message_in_clear_is_a_hint_and_no_more() {
             message_id: testudo_ike::message::MessageId(0),
             ..header
         };
-        let notify = Payload::Notify(Notify::new(NotifyType::InvalidIkeSpi, Vec::new()));
+        let kind = if number == 0 { NotifyType::InvalidSyntax } else { NotifyType::InvalidIkeSpi };
+        let notify = Payload::Notify(Notify::new(kind, Vec::new()));
         let message = MessageBuilder::new(header).with(notify).finish().unwrap();
         world.forge("192.0.2.2:500", "192.0.2.1:500", &message);
         world.run(Duration::from_millis(150));
+        assert!(number > 0 || checks(&world) == 0);
     }
     assert_eq!(checks(&world), 2);
-    assert_eq!(world.hosts[0].endpoint.stats().discarded(Discard::Unprotected), 100);
+    assert_eq!(world.hosts[0].endpoint.stats().discarded(Discard::Unprotected), 101);
     world.assert_tunnel();
 }
