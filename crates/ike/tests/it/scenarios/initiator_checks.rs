@@ -186,8 +186,8 @@ fn a_child_that_the_peer_does_not_know_is_made_anew() {
     assert!(!asked.iter().any(rekeys), "{asked:?}");
 }
 
-/// Anybody may answer IKE_SA_INIT: what does not fit its own choice of algorithms is passed over, and
-/// the right answer still comes.
+/// Anybody may answer IKE_SA_INIT: an answer that does not fit its own choice of algorithms is passed
+/// over, and the right one still comes.
 #[test]
 fn an_answer_that_does_not_fit_its_choice_is_passed_over() {
     type Edit = fn(&SaPayload, &mut Payload);

@@ -132,6 +132,23 @@ fn proposals_that_the_peer_refuses_change_nothing() {
     assert!(world.hosts[0].sas()[0].rekey.is_some(), "its renewal is not forgotten");
 }
 
+/// The new IKE SA begins at the address that the new configuration names, whichever side began the
+/// old one.
+#[test]
+fn another_address_of_the_peer_is_where_the_new_one_begins() {
+    for host in 0..2 {
+        let mut world = World::established(11, |_, _| {});
+        reload(&mut world, host, |_, connection| connection.remote_addrs = vec![range("192.0.2.9")]);
+        world.run_secs(60);
+        let begun = world.hosts[host].sent.iter().filter(|(path, bytes)| {
+            path.remote.ip() != world.hosts[1 - host].addr
+                && Header::parse(bytes).unwrap().exchange == ExchangeType::IkeSaInit
+        });
+        let begun: Vec<_> = begun.map(|(path, _)| path.remote.to_string()).collect();
+        assert!(begun.contains(&"192.0.2.9:500".to_owned()), "{begun:?} {:#?}", world.hosts[host].log());
+    }
+}
+
 /// A road warrior: its address is unknown.
 #[test]
 fn a_peer_that_cannot_be_reached_keeps_the_old_one() {
@@ -160,23 +177,6 @@ fn a_peer_that_cannot_be_reached_keeps_the_old_one() {
     run_lossless(&mut world, Duration::from_secs(60));
     assert_settled(&world);
     assert!(world.hosts[1].sas()[0].nat.fake);
-}
-
-/// The new IKE SA begins at the address that the new configuration names, whichever side began the
-/// old one.
-#[test]
-fn another_address_of_the_peer_is_where_the_new_one_begins() {
-    for host in 0..2 {
-        let mut world = World::established(11, |_, _| {});
-        reload(&mut world, host, |_, connection| connection.remote_addrs = vec![range("192.0.2.9")]);
-        world.run_secs(60);
-        let begun = world.hosts[host].sent.iter().filter(|(path, bytes)| {
-            path.remote.ip() != world.hosts[1 - host].addr
-                && Header::parse(bytes).unwrap().exchange == ExchangeType::IkeSaInit
-        });
-        let begun: Vec<_> = begun.map(|(path, _)| path.remote.to_string()).collect();
-        assert!(begun.contains(&"192.0.2.9:500".to_owned()), "{begun:?} {:#?}", world.hosts[host].log());
-    }
 }
 
 /// Nor a client to which we assign an address, or which a NAT hides: its address alone does not
