@@ -1,0 +1,85 @@
+//! The programs of tests, and runs of some of their tests.
+
+use crate::error::{Error, Result};
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use std::fmt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A mutant may allocate without end.
+const MEMORY: &str = "--as=6442450944";
+/// How often a run is asked whether it has ended.
+const POLL: Duration = Duration::from_millis(5);
+
+/// A test.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Test {
+    pub(crate) program: Arc<PathBuf>,
+    pub(crate) name: String,
+}
+
+impl fmt::Display for Test {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+/// The tests of these programs.
+pub(crate) fn tests(programs: Vec<PathBuf>, skip: &[String]) -> Result<Vec<Test>> {
+    let mut tests = Vec::new();
+    for program in programs.into_iter().map(Arc::new) {
+        let mut command = Command::new(&*program);
+        let output = command.args(["--list", "--format", "terse"]).output();
+        let output = output.map_err(Error::io(format!("start {}", program.display())))?;
+        for line in String::from_utf8_lossy(&output.stdout).lines() {
+            let Some(name) = line.strip_suffix(": test") else { continue };
+            if !skip.iter().any(|text| name.contains(text.as_str())) {
+                tests.push(Test { program: Arc::clone(&program), name: name.to_owned() });
+            }
+        }
+    }
+    Ok(tests)
+}
+
+/// A run of tests of one program, one after the other.
+#[derive(Debug)]
+pub(crate) struct Run<'a> {
+    pub(crate) program: &'a Path,
+    pub(crate) names: Vec<&'a str>,
+    /// The package's, which some tests read files from.
+    pub(crate) directory: &'a Path,
+    /// A variable for the switch.
+    pub(crate) variable: (&'a str, String),
+    /// The run ends after this time at the latest.
+    pub(crate) limit: Duration,
+}
+
+impl Run<'_> {
+    /// Runs them. Returns true if all have passed in time.
+    pub(crate) fn passes(&self) -> Result<bool> {
+        let mut command = Command::new("prlimit");
+        command.arg(MEMORY).arg(self.program).args(["--exact", "--test-threads=1"]).args(&self.names);
+        command.env(self.variable.0, &self.variable.1).env("RUST_BACKTRACE", "0").current_dir(self.directory);
+        // A test may start others, which end with it.
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
+        let mut child = command.spawn().map_err(Error::io("start prlimit"))?;
+        let begin = Instant::now();
+        loop {
+            if let Some(status) = child.try_wait().map_err(Error::io("await a test"))? {
+                return Ok(ExitStatus::success(&status));
+            }
+            if begin.elapsed() > self.limit {
+                let group = i32::try_from(child.id()).map(Pid::from_raw);
+                // It may have ended by itself.
+                let _ = group.map(|group| killpg(group, Signal::SIGKILL));
+                child.wait().map_err(Error::io("await a test"))?;
+                return Ok(false);
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! A copy of the workspace in which mutants are planted.
+
+use crate::error::{Error, Result};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Where the switch of all mutants goes: a crate that all others use.
+const SWITCH: &str = "crates/base/src/mutant.rs";
+const SWITCH_SOURCE: &str = include_str!("switch.rs");
+const BASE: &str = "crates/base/src/lib.rs";
+
+/// The copy, in `target/mutants/tree`.
+#[derive(Debug)]
+pub(crate) struct Tree {
+    original: PathBuf,
+    copy: PathBuf,
+    /// The build of the copy.
+    pub(crate) target: PathBuf,
+}
+
+impl Tree {
+    /// Copies the workspace, without what git ignores.
+    pub(crate) fn copy() -> Result<Self> {
+        let original = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let original = original.canonicalize().map_err(Error::io("find the workspace"))?;
+        let own = original.join("target/mutants");
+        let tree = Self { copy: own.join("tree"), target: own.join("target"), original };
+        if tree.copy.exists() {
+            fs::remove_dir_all(&tree.copy).map_err(Error::io("remove the copy of an earlier run"))?;
+        }
+        for file in tree.files()? {
+            let (from, to) = (tree.original.join(&file), tree.copy.join(&file));
+            // Listed, but deleted.
+            if from.is_file() {
+                let copied =
+                    fs::create_dir_all(to.parent().unwrap_or(&to)).and_then(|()| fs::copy(&from, &to));
+                copied.map_err(Error::io(format!("copy {}", from.display())))?;
+            }
+        }
+        tree.replace(Path::new(SWITCH), SWITCH_SOURCE)?;
+        let base = tree.original(Path::new(BASE))?;
+        tree.replace(Path::new(BASE), &format!("{base}\npub mod mutant;\n"))?;
+        Ok(tree)
+    }
+
+    fn files(&self) -> Result<Vec<PathBuf>> {
+        let mut command = Command::new("git");
+        command.args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]);
+        let output = command.current_dir(&self.original).output().map_err(Error::io("start git"))?;
+        let listed = String::from_utf8_lossy(&output.stdout).into_owned();
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            return Err(Error::Command { command: "git ls-files".to_owned(), said });
+        }
+        Ok(listed.split_terminator('\0').map(PathBuf::from).collect())
+    }
+
+    /// The root of the copy.
+    pub(crate) fn root(&self) -> &Path {
+        &self.copy
+    }
+
+    /// A path that the user has given, from the root of the workspace.
+    pub(crate) fn place_of(&self, path: &Path) -> Result<PathBuf> {
+        let outside = || Error::NoCrate { path: path.to_owned() };
+        let whole = path.canonicalize().map_err(Error::io(format!("find {}", path.display())))?;
+        whole.strip_prefix(&self.original).map(Path::to_owned).map_err(|_| outside())
+    }
+
+    /// The source files below the paths, from the root of the workspace, without those of tests.
+    pub(crate) fn sources(&self, paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
+        let wanted = paths.iter().map(|path| self.place_of(path)).collect::<Result<Vec<_>>>()?;
+        let is_test = |file: &Path| {
+            file.file_name().is_some_and(|name| name == "tests.rs")
+                || file.components().any(|part| part.as_os_str() == "tests")
+        };
+        let mut files = self.files()?;
+        files.retain(|file| {
+            let is_rust = file.extension().is_some_and(|ending| ending == "rs");
+            is_rust && !is_test(file) && wanted.iter().any(|path| file.starts_with(path))
+        });
+        files.sort();
+        Ok(files)
+    }
+
+    /// The text of a file of the workspace.
+    pub(crate) fn original(&self, file: &Path) -> Result<String> {
+        let file = self.original.join(file);
+        fs::read_to_string(&file).map_err(Error::io(format!("read {}", file.display())))
+    }
+
+    /// Replaces a file of the copy.
+    pub(crate) fn replace(&self, file: &Path, text: &str) -> Result<()> {
+        let file = self.copy.join(file);
+        fs::write(&file, text).map_err(Error::io(format!("write {}", file.display())))
+    }
+}
