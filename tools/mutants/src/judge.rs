@@ -222,3 +222,6 @@ fn in_parallel<'a, T: Sync, R: Send>(
     results.sort_by_key(|(place, _)| *place);
     results.into_iter().map(|(_, result)| result).collect()
 }
+
+#[cfg(test)]
+mod tests;
