@@ -321,3 +321,16 @@ fn an_initiator_behind_a_nat_does_not_follow() {
         assert_eq!(world.hosts[0].sas()[0].remote == from, !behind);
     }
 }
+
+/// One of the two notifies says nothing: its sender does not support NAT traversal.
+#[test]
+fn one_notify_alone_detects_no_nat() {
+    for kind in [NotifyType::NatDetectionSourceIp, NotifyType::NatDetectionDestinationIp] {
+        let mut world = sun();
+        let alone = Payload::Notify(Notify::new(kind, vec![0; 20]));
+        let mut peer = Peer::init(&mut world, 12, vec![alone]);
+        let payloads = peer.auth_payloads();
+        peer.request(&mut world, ExchangeType::IkeAuth, payloads).unwrap();
+        assert_eq!(world.hosts[0].sas()[0].nat, NatStatus::default(), "{kind}");
+    }
+}

@@ -3,6 +3,7 @@
 use crate::scenarios::answers::sun;
 use crate::scenarios::common::build::{esp_proposal, fqdn, range, ts};
 use crate::scenarios::common::peer::{self, Peer, SPI, status};
+use crate::scenarios::common::responder::Responder;
 use crate::scenarios::common::tunnels::{ike_rekeys, run_lossless};
 use crate::scenarios::common::{PACKET, Random, Weather, World};
 use crate::scenarios::reload::{
@@ -259,5 +260,27 @@ fn an_ike_sa_does_not_outlive_its_key_by_new_keys() {
             let left = world.hosts.iter().map(|host| host.sas().len()).sum::<usize>();
             assert_eq!(left, 0, "{case}: {:#?}", world.hosts[1].log());
         }
+    }
+}
+
+/// The request for a replacement names no Child SA. No answer means that the old one is gone, and an
+/// answer without an SA has made none that had to be deleted.
+#[test]
+fn an_answer_that_makes_no_replacement_ends_nothing() {
+    for answer in [vec![status(NotifyType::ChildSaNotFound)], vec![]] {
+        let mut world = World::pair(65, Weather::FAIR);
+        world.hosts.remove(1);
+        let mut sun = Responder::answer_init(&mut world);
+        let payloads = sun.auth_payloads();
+        sun.answer(&mut world, ExchangeType::IkeAuth, 1, payloads);
+        let sent = world.hosts[0].sent.len();
+        reload(&mut world, 0, other_cipher);
+        world.run_until(|world| world.hosts[0].sent.len() > sent);
+        let (header, _) = sun.asked(&world);
+        assert_eq!(header.exchange, ExchangeType::CreateChildSa);
+        let said = sun.answer(&mut world, ExchangeType::CreateChildSa, header.message_id.0, answer);
+        assert!(said.is_empty(), "{said:?}");
+        assert_eq!(world.hosts[0].sending.len(), 1);
+        assert_eq!(world.hosts[0].in_use.lock().unwrap().len(), 1);
     }
 }

@@ -169,6 +169,16 @@ fn behind_a_nat_it_is_a_tunnel() {
     }
 }
 
+/// The responder seems to be behind a NAT: it would agree, and is not asked.
+#[test]
+fn a_peer_behind_a_nat_is_asked_for_a_tunnel() {
+    let world = World::established(9, |index, connection| {
+        between_hosts(connection);
+        connection.encap = index == 1;
+    });
+    assert_eq!(modes(&world), TUNNEL);
+}
+
 /// A responder would agree although the initiator asks from behind a NAT, by what it sees: its
 /// answer is what counts.
 #[test]
