@@ -60,6 +60,7 @@ mod reload_parts;
 mod reload_refused;
 mod repetition;
 mod replication;
+mod rivals;
 mod rounds;
 mod rounds_distrust;
 mod rounds_hostile;

@@ -8,9 +8,10 @@ use crate::scenarios::common::tunnels::{
 };
 use crate::scenarios::common::wire::{assert_ivs_never_repeat, sent};
 use crate::scenarios::common::{Weather, World};
+use crate::scenarios::reload::reload;
 use std::time::Duration;
 use testudo_base::spi::Spi;
-use testudo_ike::config::KeyExchange;
+use testudo_ike::config::{KeyExchange, StartAction};
 use testudo_ike::endpoint::{EndpointConfig, RetransmitPolicy, Target};
 use testudo_ike::message::{
     ExchangeType, KePayload, Nonce, Notify, NotifySa, NotifyType, Payload, Protocol, SaSpi, TsPayload,
@@ -19,12 +20,12 @@ use testudo_ike::suite::offer;
 use testudo_ipsec::sa::EspAlgorithm;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum What {
+pub(crate) enum What {
     Child,
     Ike,
 }
 
-fn renew(world: &mut World, host: usize, what: What) -> bool {
+pub(crate) fn renew(world: &mut World, host: usize, what: What) -> bool {
     let now = world.now;
     let Some(sa) = world.hosts[host].sas().pop() else { return false };
     let begun = match what {
@@ -194,7 +195,7 @@ fn both_renew_whatever_they_like_in_foul_weather() {
     }
 }
 
-fn rekey_request(spi: Spi, new: Spi) -> Vec<Payload> {
+pub(crate) fn rekey_request(spi: Spi, new: Spi) -> Vec<Payload> {
     let about = NotifySa { protocol: Protocol::Esp, spi: SaSpi::Child(spi) };
     let notify = Notify { sa: Some(about), ..Notify::new(NotifyType::RekeySa, Vec::new()) };
     let esp = esp_proposal(EspAlgorithm::Aes128Gcm16);
@@ -208,7 +209,7 @@ fn rekey_request(spi: Spi, new: Spi) -> Vec<Payload> {
     ]
 }
 
-fn further_request(spi: Spi) -> Vec<Payload> {
+pub(crate) fn further_request(spi: Spi) -> Vec<Payload> {
     rekey_request(spi, spi).split_off(1)
 }
 
@@ -261,57 +262,6 @@ fn an_sa_deleted_by_both_sides_lingers() {
     assert!(world.hosts[0].installed.contains_key(&ours));
     run_lossless(&mut world, Duration::from_secs(1));
     assert_one_tunnel(&world);
-}
-
-/// §2.8.1: the peer's new SA is in use by the time that our own wins. Ours takes over from that, or
-/// nothing would go out when the peer deletes it.
-#[test]
-fn the_winner_takes_over_from_the_loser() {
-    let mut world = sun();
-    let mut peer = Peer::establish(&mut world, 37);
-    assert!(renew(&mut world, 0, What::Child));
-    let asked = world.hosts[0].sent.last().unwrap().clone();
-    let theirs = Spi(0x2222_2222);
-    let mut request = rekey_request(SPI, theirs);
-    request[2] = Payload::Nonce(Nonce::new(vec![0; 32]).unwrap());
-    peer.request(&mut world, ExchangeType::CreateChildSa, request).unwrap();
-    let (now, rival) = (world.now, *world.hosts[0].installed.keys().next_back().unwrap());
-    world.hosts[0].endpoint.traffic_seen(now, rival);
-    world.settle(0);
-    assert_eq!(world.hosts[0].sending, [rival].into());
-    world.hosts[0].sent.push(asked);
-    let (spi, _) = peer.answer_child(&mut world, 0, (Spi(0x3333_3333), [0xff; 32]));
-    let delete = vec![Payload::Delete(testudo_ike::message::Delete::Esp(vec![theirs]))];
-    peer.request(&mut world, ExchangeType::Informational, delete).unwrap();
-    let [sending] = world.hosts[0].sending.iter().collect::<Vec<_>>()[..] else {
-        panic!("one carries what goes out: {:#?}", world.hosts[0].log())
-    };
-    assert_eq!(world.hosts[0].installed[sending].spi_in, spi);
-}
-
-/// §2.8.1: the new SA that goes takes packets in until the peer knows that it goes: the peer may
-/// have begun to send.
-#[test]
-fn the_loser_takes_packets_in_as_long_as_it_is_known() {
-    let mut world = sun();
-    let mut peer = Peer::establish(&mut world, 38);
-    assert!(renew(&mut world, 0, What::Child));
-    let asked = world.hosts[0].sent.last().unwrap().clone();
-    let mut request = rekey_request(SPI, Spi(0x2222_2222));
-    request[2] = Payload::Nonce(Nonce::new(vec![0xff; 32]).unwrap());
-    peer.request(&mut world, ExchangeType::CreateChildSa, request).unwrap();
-    world.hosts[0].sent.push(asked);
-    let (spi, _) = peer.answer_child(&mut world, 0, (Spi(0x3333_3333), [0; 32]));
-    assert!(world.hosts[0].logged("the peer has renewed it too"));
-    let taken = |world: &World| world.hosts[0].installed.values().any(|params| params.spi_in == spi);
-    assert!(taken(&world));
-    assert_eq!(world.hosts[0].sending.len(), 1);
-    peer.answer(&mut world, ExchangeType::Informational, 1);
-    world.run(Duration::from_millis(4900));
-    assert!(taken(&world));
-    world.run_secs(1);
-    assert!(!taken(&world));
-    assert_eq!(world.hosts[0].in_use.lock().unwrap().len(), 2);
 }
 
 /// Terminating a tunnel while both sides rekey its IKE SA also terminates the results.
@@ -410,6 +360,7 @@ fn a_child_on_its_way_out_is_a_temporary_failure() {
 #[test]
 fn a_successor_that_the_peer_takes_back_changes_nothing() {
     let mut world = sun();
+    reload(&mut world, 0, |_, connection| connection.children[0].close_action = StartAction::Start);
     let mut peer = Peer::establish(&mut world, 33);
     let old = *world.hosts[0].sending.first().unwrap();
     for round in 0..3 {
@@ -423,6 +374,9 @@ fn a_successor_that_the_peer_takes_back_changes_nothing() {
         peer.request(&mut world, ExchangeType::Informational, delete).unwrap();
         assert_eq!(world.hosts[0].sending.iter().collect::<Vec<_>>(), [&old]);
         assert_eq!(world.hosts[0].installed.len(), 1);
+        // Nothing is lost, so nothing is started again.
+        assert_eq!(world.hosts[0].endpoint.children("site")[0].failure, None);
+        assert!(!world.hosts[0].logged("restarting"), "{:#?}", world.hosts[0].log());
     }
 }
 
