@@ -342,13 +342,10 @@ fn successor(session: &mut Session<'_>, role: Role, keys: IkeKeys, spis: IkeSpis
     let id = session.env.numbers.new_ike_id();
     let lifetime =
         session.env.loaded.connections.get(&session.sa.connection).map(|connection| connection.lifetime);
-    // New keys do not authenticate the peer again.
-    let mut times = Times::of_ike(
-        &lifetime.unwrap_or_default(),
-        session.sa.reauth_at,
-        session.now,
-        session.env.entropy(),
-    );
+    // New keys do not authenticate the peer again. If the connection sets no time for that, it is
+    // another attempt of a reauthentication by request, and the IKE SA need not end after it.
+    let reauth = session.sa.reauth_at.filter(|_| lifetime.is_none_or(|lifetime| lifetime.reauth > 0));
+    let mut times = Times::of_ike(&lifetime.unwrap_or_default(), reauth, session.now, session.env.entropy());
     // New keys match the connection as it is now; the rest stays.
     let outdated = session.sa.outdated.clone().filter(|_| session.sa.keeps_its_end());
     let outdated = outdated.or_else(|| {

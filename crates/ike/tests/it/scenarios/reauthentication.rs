@@ -282,6 +282,20 @@ fn a_termination_ends_both() {
     }
 }
 
+/// While new keys are on their way nothing is set up: the renewed IKE SA is reauthenticated.
+#[test]
+fn a_renewal_under_way_only_delays_it() {
+    let mut world = World::established(13, |_, _| {});
+    let (now, ike) = (world.now, world.hosts[0].sas()[0].id);
+    assert!(world.hosts[0].endpoint.rekey_ike(now, ike));
+    assert!(!world.hosts[0].endpoint.reauthenticate_ike(now, ike), "not at once");
+    world.settle(0);
+    assert_eq!(sent(&world, 0, ExchangeType::IkeSaInit, false).len(), 1);
+    run_lossless(&mut world, Duration::from_secs(100));
+    assert_one_tunnel(&world);
+    assert_eq!(downs(&world, 0).last().unwrap().1, Reason::Reauthenticated, "{:#?}", world.hosts[0].log());
+}
+
 /// An operator who terminates the old one does not want the new one either, however far that is. If
 /// the peer takes the old one down, the new one has its traffic.
 #[test]
