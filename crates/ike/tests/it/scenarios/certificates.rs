@@ -11,7 +11,7 @@ use testudo_ike::config::{
     AuthMethod, Connection, Eku, Identity, IkeLifetime, LocalAuth, Revocation, SendCert,
 };
 use testudo_ike::endpoint::InitiateError;
-use testudo_ike::message::{Message, NotifyType, Payload};
+use testudo_ike::message::{IdPayload, Message, NotifyType, Payload};
 use testudo_ike::output::UnixTime;
 
 fn dn(text: &str) -> Identity {
@@ -153,6 +153,33 @@ fn an_identity_that_the_certificate_does_not_confirm() {
         &mut world,
         "'C=CH, O=Testudo, CN=moon' does not confirm that its owner is mars.example.org",
     );
+}
+
+/// Nor is a name the certificate's because both are distinguished names.
+#[test]
+fn another_name_than_that_of_our_certificate() {
+    let mut world = pair(["moon-P-256", "sun-P-256"], |index, connection| {
+        let side = if index == 0 { &mut connection.local.id } else { &mut connection.remote.id };
+        *side = Some(dn("C=CH, O=Elsewhere, CN=moon"));
+    });
+    let why = "does not confirm that its owner is C=CH, O=Elsewhere, CN=moon";
+    responder_refuses(&mut world, why);
+}
+
+/// Some peers compare names octet by octet: ours is sent as the certificate has it.
+#[test]
+fn our_name_is_sent_in_the_octets_of_our_certificate() {
+    let name = dn("C=CH, O=Testudo, CN=moon");
+    let payload = |id: &Identity| IdPayload::from(id);
+    let subject = Identity::Dn(cert("moon-P-256").subject().clone());
+    assert!(name == subject && payload(&name) != payload(&subject));
+    let mut world = pair(["moon-P-256", "sun-P-256"], |index, connection| {
+        if index == 0 {
+            connection.local.id = Some(name.clone());
+        }
+    });
+    comes_up(&mut world);
+    assert_eq!(payload(world.hosts[1].sas()[0].remote_id.as_ref().unwrap()), payload(&subject));
 }
 
 #[test]

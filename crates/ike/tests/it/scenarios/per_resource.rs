@@ -418,9 +418,10 @@ fn no_room_is_no_refusal_of_others() {
 /// All of a group have the same algorithms (RFC 9611 §3).
 #[test]
 fn one_with_other_algorithms_is_refused() {
-    let (mut world, mut peer) = with_peer(workers(2), |_, connection| {
-        connection.children[0].proposals.push(esp_proposal(EspAlgorithm::Aes256Gcm16));
-    });
+    let (mut world, mut peer) =
+        with_peer(EndpointConfig { resource_limit: 1, ..workers(2) }, |_, connection| {
+            connection.children[0].proposals.push(esp_proposal(EspAlgorithm::Aes256Gcm16));
+        });
     let mut request = like_strongswan(0x3000_0000, Some(0));
     let esp = esp_proposal(EspAlgorithm::Aes256Gcm16);
     request[0] = Payload::Sa(offer::esp(&[esp], Spi(0x3000_0000), offer::ChildExchange::CreateChildSa));
@@ -428,6 +429,10 @@ fn one_with_other_algorithms_is_refused() {
     assert_eq!(only_notify(answer), NotifyType::NoProposalChosen);
     assert_eq!(world.hosts[0].installed.len(), 1);
     assert_eq!(world.hosts[0].in_use.lock().unwrap().len(), 1);
+    // It does not count as one of those that a peer may have.
+    let request = like_strongswan(0x3000_0001, Some(0));
+    let answer = peer.request(&mut world, ExchangeType::CreateChildSa, request).unwrap();
+    assert!(resource_info(&answer).is_some(), "{answer:?}");
 }
 
 /// A peer without time for one is asked again. One that leaves the notify out has made a Child SA

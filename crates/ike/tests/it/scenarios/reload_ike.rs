@@ -1,7 +1,9 @@
 //! A changed connection whose IKE SA must change: it is rekeyed or replaced, and no packet is lost.
 
+use crate::scenarios::answers::sun;
 use crate::scenarios::common::build::{child, esp_proposal, fqdn, ike_proposal, range, ts};
 use crate::scenarios::common::network::Nat;
+use crate::scenarios::common::peer::Peer;
 use crate::scenarios::common::tunnels::{assert_lossless, ike_rekeys, run_lossless};
 use crate::scenarios::common::wire::sent;
 use crate::scenarios::common::{Weather, World};
@@ -9,7 +11,7 @@ use crate::scenarios::reload::{reload, sa_of, two_children};
 use std::collections::BTreeSet;
 use std::time::Duration;
 use testudo_ike::config::{ChildLifetime, Connection, IkeLifetime, KeyExchange, Lifetime, Pool, TsSpec};
-use testudo_ike::endpoint::IkeSaState;
+use testudo_ike::endpoint::{IkeSaState, Target};
 use testudo_ike::message::{ExchangeType, Header};
 use testudo_ipsec::sa::EspAlgorithm;
 
@@ -342,4 +344,19 @@ fn a_peer_that_could_not_be_reached_is_reauthenticated_where_it_is() {
     assert_settled(&world);
     assert!(world.hosts[1].sas()[0].id > old, "{:#?}", world.hosts[1].log());
     assert!(!world.hosts[1].logged("not reauthenticated"));
+}
+
+/// Nothing is set up anew for a child that is on its way out.
+#[test]
+fn an_ike_sa_whose_only_child_is_being_deleted_ends() {
+    let mut world = sun();
+    Peer::establish(&mut world, 12);
+    let (now, child) = (world.now, world.hosts[0].sas()[0].children[0].id);
+    world.hosts[0].endpoint.terminate(now, &Target::Child(child), false).unwrap();
+    world.settle(0);
+    reload(&mut world, 0, |_, connection| connection.local.id = Some(fqdn("other")));
+    world.run_secs(100);
+    assert!(world.hosts[0].logged("it has none of the new traffic"), "{:#?}", world.hosts[0].log());
+    assert_eq!(world.hosts[0].sas(), []);
+    assert!(!world.hosts[0].logged("reauthenticat"));
 }

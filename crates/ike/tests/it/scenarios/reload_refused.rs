@@ -2,7 +2,7 @@
 
 use crate::scenarios::answers::sun;
 use crate::scenarios::common::build::{esp_proposal, fqdn, range, ts};
-use crate::scenarios::common::peer::{self, Peer, SPI, status};
+use crate::scenarios::common::peer::{self, Peer, SPI, only_notify, status};
 use crate::scenarios::common::responder::Responder;
 use crate::scenarios::common::tunnels::{ike_rekeys, run_lossless};
 use crate::scenarios::common::{PACKET, Random, Weather, World};
@@ -151,18 +151,22 @@ fn refusing(world: &mut World, peer: &mut Peer, seconds: u64) {
     }
 }
 
-/// The peer renews the Child SA of that SPI, with all that it has carried, and deletes it.
-fn renew_whole(world: &mut World, peer: &mut Peer, old: Spi, new: Spi) {
+/// The request of a peer that renews the Child SA of that SPI, with all that it has carried.
+fn whole(old: Spi, new: Spi) -> Vec<Payload> {
     let about = NotifySa { protocol: Protocol::Esp, spi: SaSpi::Child(old) };
     let esp = esp_proposal(EspAlgorithm::Aes128Gcm16);
-    let request = vec![
+    vec![
         Payload::Notify(Notify { sa: Some(about), ..Notify::new(NotifyType::RekeySa, Vec::new()) }),
         Payload::Sa(offer::esp(&[esp], new, offer::ChildExchange::CreateChildSa)),
         Payload::Nonce(Nonce::new(vec![7; 32]).unwrap()),
         Payload::TsInitiator(TsPayload::new(vec![ts("10.109.0.0-10.109.255.255")])),
         Payload::TsResponder(TsPayload::new(vec![ts("10.115.0.0-10.115.255.255")])),
-    ];
-    let answer = peer.request(world, ExchangeType::CreateChildSa, request).unwrap();
+    ]
+}
+
+/// The peer renews it so, and deletes the old one.
+fn renew_whole(world: &mut World, peer: &mut Peer, old: Spi, new: Spi) {
+    let answer = peer.request(world, ExchangeType::CreateChildSa, whole(old, new)).unwrap();
     assert!(answer.iter().any(|payload| matches!(payload, Payload::Sa(_))), "{answer:?}");
     let delete = vec![Payload::Delete(Delete::Esp(vec![old]))];
     peer.request(world, ExchangeType::Informational, delete).unwrap();
@@ -283,4 +287,21 @@ fn an_answer_that_makes_no_replacement_ends_nothing() {
         assert_eq!(world.hosts[0].sending.len(), 1);
         assert_eq!(world.hosts[0].in_use.lock().unwrap().len(), 1);
     }
+}
+
+/// Its lifetime is over, and what is to replace it is on its way: new keys would make another.
+#[test]
+fn an_expired_child_that_is_being_replaced_is_not_renewed() {
+    let mut world = sun();
+    reload(&mut world, 0, |_, connection| {
+        connection.children[0].lifetime.time = Lifetime::new(0, Some(20), None);
+    });
+    let mut peer = Peer::establish(&mut world, 66);
+    reload(&mut world, 0, |_, connection| {
+        connection.children[0].remote_ts = vec![TsSpec::Fixed(ts("10.109.7.0-10.109.7.255"))];
+    });
+    world.run_secs(30);
+    assert!(world.hosts[0].installed.is_empty());
+    let answer = peer.request(&mut world, ExchangeType::CreateChildSa, whole(SPI, Spi(SPI.0 + 1)));
+    assert_eq!(only_notify(answer), NotifyType::TemporaryFailure);
 }
