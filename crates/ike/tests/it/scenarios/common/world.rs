@@ -163,6 +163,9 @@ impl World {
                 }
                 Output::Event(event) => {
                     if let Event::IkeRekeyed(old, new) = event {
+                        let moved =
+                            |known: &Event| matches!(known, Event::IkeRekeyed(from, _) if *from == old);
+                        assert!(!host.events.iter().any(moved), "the children of an IKE SA move once");
                         let moved = host
                             .virtual_ips
                             .iter()
