@@ -267,8 +267,8 @@ fn an_ike_sa_does_not_outlive_its_key_by_new_keys() {
     }
 }
 
-/// The request for a replacement names no Child SA. No answer means that the old one is gone, and an
-/// answer without an SA has made none that had to be deleted.
+/// The request for a replacement names no Child SA. No answer means that the old one is gone, and
+/// an answer without an SA has made none that had to be deleted.
 #[test]
 fn an_answer_that_makes_no_replacement_ends_nothing() {
     for answer in [vec![status(NotifyType::ChildSaNotFound)], vec![]] {

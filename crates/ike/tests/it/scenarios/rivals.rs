@@ -133,8 +133,8 @@ fn the_renewal_of_another_child_is_no_rival() {
     }
 }
 
-/// The peer makes a second SA of a child without naming the first, sends through it, and deletes it:
-/// the first sends again.
+/// The peer makes a second SA of a child without naming the first, sends through it, and deletes
+/// it: the first sends again.
 #[test]
 fn a_displaced_sa_sends_again() {
     let mut world = sun();
@@ -185,7 +185,7 @@ fn the_series_of_the_loser_ends_when_ours_begins() {
     sun.answer(&mut world, ExchangeType::IkeAuth, 1, payloads);
     assert!(renew(&mut world, 0, What::Ike));
     let (_, asked) = sun.asked(&world);
-    let request = ike_request(&[series.clone()], 7);
+    let request = ike_request(std::slice::from_ref(&series), 7);
     let answer = sun.request(&mut world, CREATE, 0, request).unwrap();
     let link = answer.last().unwrap().clone();
     assert!(matches!(&link, Payload::Notify(notify) if notify.kind == NotifyType::AdditionalKeyExchange));
@@ -193,7 +193,7 @@ fn the_series_of_the_loser_ends_when_ours_begins() {
     for payload in &asked {
         match payload {
             Payload::Sa(offered) => {
-                let choice = select::ike(offered, &[series.clone()]).unwrap();
+                let choice = select::ike(offered, std::slice::from_ref(&series)).unwrap();
                 payloads.push(Payload::Sa(choice.answer(Some(IkeSpi(9)))));
             }
             Payload::Nonce(_) => payloads.push(Payload::Nonce(Nonce::new(vec![0xff; 32]).unwrap())),
