@@ -67,10 +67,7 @@ impl Plan {
     pub(crate) fn of(tests: Vec<Test>, directory: &Path, jobs: usize) -> Result<Self> {
         let notes = tempfile::tempdir().map_err(Error::io("make a directory"))?;
         let ran = in_parallel(&tests, jobs, |test| {
-            let (_, name) = test.name.rsplit_once("::").unwrap_or(("", &test.name));
-            // Two tests of a name may run at the same time.
-            let file = tempfile::NamedTempFile::with_prefix_in(name, notes.path());
-            let file = file.map_err(Error::io("make a file"))?;
+            let file = tempfile::NamedTempFile::new_in(notes.path()).map_err(Error::io("make a file"))?;
             let run = Run {
                 program: &test.program,
                 names: vec![&test.name],
