@@ -46,9 +46,7 @@ fn moon() -> (World, Responder, Vec<Payload>) {
         (esp.additional[0], esp.additional[2]) = (vec![Some(Ecp256)], vec![Some(Ecp384), Some(Ecp256)]);
     });
     world.hosts.remove(1);
-    let mut sun = Responder::answer_init(&mut world);
-    let payloads = sun.auth_payloads();
-    sun.answer(&mut world, ExchangeType::IkeAuth, 1, payloads);
+    let sun = Responder::establish(&mut world);
     let (now, child) = (world.now, world.hosts[0].sas()[0].children[0].id);
     assert!(world.hosts[0].endpoint.rekey_child(now, child));
     world.settle(0);

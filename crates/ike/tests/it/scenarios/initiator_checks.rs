@@ -155,9 +155,7 @@ fn an_authentic_error_in_ike_auth_ends_the_attempt() {
 #[test]
 fn a_fatal_error_in_a_later_answer_ends_the_ike_sa() {
     let mut world = moon();
-    let mut sun = Responder::answer_init(&mut world);
-    let payloads = sun.auth_payloads();
-    sun.answer(&mut world, ExchangeType::IkeAuth, 1, payloads);
+    let mut sun = Responder::establish(&mut world);
     let now = world.now;
     let child = testudo_ike::endpoint::Target::ChildName { connection: None, child: "net".into() };
     world.hosts[0].endpoint.terminate(now, &child, false).unwrap();
@@ -171,9 +169,7 @@ fn a_fatal_error_in_a_later_answer_ends_the_ike_sa() {
 #[test]
 fn a_child_that_the_peer_does_not_know_is_made_anew() {
     let mut world = moon();
-    let mut sun = Responder::answer_init(&mut world);
-    let payloads = sun.auth_payloads();
-    sun.answer(&mut world, ExchangeType::IkeAuth, 1, payloads);
+    let mut sun = Responder::establish(&mut world);
     let (now, old) = (world.now, world.hosts[0].sas()[0].children[0].id);
     assert!(world.hosts[0].endpoint.rekey_child(now, old));
     world.settle(0);

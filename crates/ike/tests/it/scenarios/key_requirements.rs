@@ -50,9 +50,7 @@ fn a_key_exchange_is_tried_once_if_it_is_configured() {
             connection.children[0].proposals[0].ke = vec![X25519, Ecp256];
         });
         world.hosts.remove(1);
-        let mut sun = Responder::answer_init(&mut world);
-        let payloads = sun.auth_payloads();
-        sun.answer(&mut world, ExchangeType::IkeAuth, 1, payloads);
+        let mut sun = Responder::establish(&mut world);
         let (now, child) = (world.now, world.hosts[0].sas()[0].children[0].id);
         assert!(world.hosts[0].endpoint.rekey_child(now, child));
         world.settle(0);

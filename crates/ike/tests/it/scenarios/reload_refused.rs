@@ -274,9 +274,7 @@ fn an_answer_that_makes_no_replacement_ends_nothing() {
     for answer in [vec![status(NotifyType::ChildSaNotFound)], vec![]] {
         let mut world = World::pair(65, Weather::FAIR);
         world.hosts.remove(1);
-        let mut sun = Responder::answer_init(&mut world);
-        let payloads = sun.auth_payloads();
-        sun.answer(&mut world, ExchangeType::IkeAuth, 1, payloads);
+        let mut sun = Responder::establish(&mut world);
         let sent = world.hosts[0].sent.len();
         reload(&mut world, 0, other_cipher);
         world.run_until(|world| world.hosts[0].sent.len() > sent);

@@ -180,9 +180,7 @@ fn the_series_of_the_loser_ends_when_ours_begins() {
         connection.proposals = vec![series.clone(), plain.clone()];
     });
     world.hosts.remove(1);
-    let mut sun = Responder::answer_init(&mut world);
-    let payloads = sun.auth_payloads();
-    sun.answer(&mut world, ExchangeType::IkeAuth, 1, payloads);
+    let mut sun = Responder::establish(&mut world);
     assert!(renew(&mut world, 0, What::Ike));
     let (_, asked) = sun.asked(&world);
     let request = ike_request(std::slice::from_ref(&series), 7);

@@ -33,7 +33,15 @@ impl Responder {
         Self::answer_init_saying(world, vec![])
     }
 
-    /// The same, with more in the answer.
+    /// Host 0 is moon, and sets up an IKE SA with sun and its child.
+    pub(crate) fn establish(world: &mut World) -> Self {
+        let mut sun = Self::answer_init(world);
+        let payloads = sun.auth_payloads();
+        sun.answer(world, ExchangeType::IkeAuth, 1, payloads);
+        sun
+    }
+
+    /// Answers its IKE_SA_INIT only, with this in the answer too.
     pub(crate) fn answer_init_saying(world: &mut World, more: Vec<Payload>) -> Self {
         world.initiate(0);
         let (path, request) = world.hosts[0].sent.last().unwrap().clone();
