@@ -3,7 +3,7 @@
 use crate::common::{Pair, SOON, Scenario, UP_LIMIT, Watch, at_once};
 use std::net::{IpAddr, UdpSocket};
 use std::time::Duration;
-use testudo_lab::gateway::{Gateway, Kind};
+use testudo_lab::gateway::Kind;
 use testudo_lab::iperf::Direction;
 use testudo_lab::nginx::Nginx;
 use testudo_lab::ping::Ping;
@@ -164,18 +164,6 @@ fn await_source(pair: &Pair, network: &str, source: &str) {
     .unwrap();
 }
 
-/// Waits until charon knows an address of its own: until then it installs no route with it, and
-/// refuses the Child SA.
-fn await_address(pair: &Pair, address: &str) {
-    let Gateway::Strongswan(charon) = &pair.two else { panic!("side two runs strongSwan") };
-    let expected = format!("{address} appeared on {INNER}");
-    wait_until(&format!("charon's {address}"), LIMIT, || {
-        let log = charon.log()?;
-        Ok(if log.contains(&expected) { Ok(()) } else { Err(log) })
-    })
-    .unwrap();
-}
-
 /// Pings from the gateway itself, with the source that its kernel chooses, to the hosts of both
 /// children's networks.
 fn both_networks_answer(pair: &Pair) {
@@ -190,7 +178,7 @@ fn both_networks_answer(pair: &Pair) {
 /// that this one carries, and follows the addresses as they come and go.
 #[test]
 fn a_host_sends_from_an_address_that_the_child_carries() {
-    let pair = Scenario::new("sources", Kind::Strongswan).start_with(|side, connection| {
+    let mut pair = Scenario::new("sources", Kind::Strongswan).start_with(|side, connection| {
         let [local, remote] = [side, side.other()].map(|side| further_networks(side).join(","));
         let lines = [
             format!("local_ts = {local}"),
@@ -205,7 +193,9 @@ fn a_host_sends_from_an_address_that_the_child_carries() {
         let family = if network.contains(':') { Family::V6 } else { Family::V4 };
         let address = |host| format!("{}/{length}", further(network, host));
         pair.t.gw2.address(INNER, &address(1)).unwrap();
-        await_address(&pair, &further(network, 1));
+        // Until charon knows it, it installs no route with it, and refuses the Child SA.
+        let known = format!("{} appeared on {INNER}", further(network, 1));
+        pair.two.process().wait_log(&known, LIMIT).unwrap();
         pair.t.server.address(HOST, &address(2)).unwrap();
         // Without the tunnel these packets would cross the untrusted network in clear.
         pair.t.gw1.route(network, &Side::Two.outer(family).to_string()).unwrap();

@@ -74,8 +74,7 @@ pub(super) fn unnoticed(trial: &mut Trial, what: &str, happen: impl FnOnce(&mut 
 
 /// What everybody on the way has counted, to find where packets were lost.
 fn counts(bed: &Bed) -> String {
-    let nodes =
-        bed.nodes.iter().map(|node| format!("{:?} {}", drops(node), node.status().unwrap_or_default()));
+    let nodes = bed.nodes.iter().map(|node| node.status().unwrap_or_default().to_string());
     let hosts = bed.cluster.hosts.iter().chain(&bed.cluster.peers).chain([&bed.cluster.client]);
     let hosts = hosts.map(|host| {
         host.run("cat", ["/proc/net/snmp", "/proc/net/dev"])

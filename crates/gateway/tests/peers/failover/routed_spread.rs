@@ -1,7 +1,7 @@
 //! One tunnel over nodes behind routers: each node sends what routers give to it.
 
 use super::routed::{nothing_is_lost, options, relayed};
-use super::{FormerOwner, LIMIT, Trial, behind, not_doubled, others};
+use super::{LIMIT, Trial, behind, hardly_doubled, others};
 use nix::sys::signal::Signal;
 use std::net::UdpSocket;
 use std::thread::sleep;
@@ -84,8 +84,8 @@ fn one_tunnel_uses_all_nodes_behind_routers_and_nothing_to_the_peer_is_relayed()
     assert_eq!(refused_by_window(&trial), 0);
     // From the peer all packets take one node, which relays those of the others' lanes.
     let seen = trial.under_traffic("traffic", |_| {});
-    nothing_is_lost(&trial, &seen);
-    not_doubled("traffic", FormerOwner::Silent, &seen);
+    nothing_is_lost(&seen);
+    hardly_doubled("traffic", 0, &seen);
     assert!(relayed(&trial.bed)[0] > relayed_before[0]);
     trial.all_is_well("traffic");
 }
