@@ -177,9 +177,9 @@ impl Exchange {
         self.view.members.iter().copied().filter(|node| !self.statuses.contains_key(node))
     }
 
-    /// What the view begins with, once all members have been heard. A member whose STATUS cannot be read is left
-    /// out, as long as the members that understand each other are more than half: then the others
-    /// cannot do the same.
+    /// What the view begins with, once all members have been heard. A member whose STATUS cannot be
+    /// read is left out, as long as the members that understand each other are more than half: then
+    /// the others cannot do the same.
     pub(in crate::group) fn outcome(&self) -> Result<Box<Outcome>, Obstacle> {
         let missing: Vec<NodeId> = self.missing().collect();
         if !missing.is_empty() {
