@@ -3,9 +3,9 @@
 use crate::error::{Error, Result};
 use crate::plant::Mutant;
 use crate::program::{Run, Test};
+use crate::tell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -105,8 +105,7 @@ impl Plan {
             let judged = self.judge_one(mutant, most)?;
             let done = done.fetch_add(1, Relaxed) + 1;
             if done.is_multiple_of(50) {
-                let line = format!("{done} of {}", mutants.len());
-                writeln!(std::io::stderr(), "{line}").map_err(Error::io("write to standard error"))?;
+                tell(&format!("{done} of {}", mutants.len()))?;
             }
             Ok(judged)
         })
