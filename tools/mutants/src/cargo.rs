@@ -112,14 +112,25 @@ fn mutant_at(root: &Path, span: &Span) -> Option<u32> {
 
 /// Builds the tests of a package. Returns their programs, without those that hold labs.
 pub(crate) fn build_tests(tree: &Tree, package: &Package) -> Result<Vec<PathBuf>> {
-    let output = cargo(tree, &["test", "--no-run", "--message-format=json", "-p", &package.name])?;
+    let programs = build(tree, &["test", "--no-run", "-p", &package.name])?.into_iter();
+    Ok(programs.filter(|(name, _)| !package.labs.contains(name)).map(|(_, program)| program).collect())
+}
+
+/// Builds the simulator. Returns its program.
+pub(crate) fn build_simulator(tree: &Tree) -> Result<PathBuf> {
+    let programs = build(tree, &["build", "-p", "testudo-sim", "--bin", "testudo-sim"])?;
+    let simulator = programs.into_iter().next().map(|(_, program)| program);
+    simulator
+        .ok_or_else(|| Error::Command { command: "cargo build".to_owned(), said: "no program".to_owned() })
+}
+
+/// The programs that a command of cargo builds, each with the name of its target.
+fn build(tree: &Tree, arguments: &[&str]) -> Result<Vec<(String, PathBuf)>> {
+    let output = cargo(tree, &[arguments, &["--message-format=json"]].concat())?;
     if !output.status.success() {
-        return Err(failed("cargo test --no-run", &output));
+        return Err(failed(&format!("cargo {}", arguments.join(" ")), &output));
     }
-    let programs = messages(&output).filter_map(|message| {
-        let name = message.target?.name;
-        message.executable.filter(|_| !package.labs.contains(&name))
-    });
+    let programs = messages(&output).filter_map(|message| Some((message.target?.name, message.executable?)));
     Ok(programs.collect())
 }
 

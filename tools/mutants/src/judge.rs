@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::plant::Mutant;
-use crate::program::{Run, Test};
+use crate::program::{Kind, Run, Test};
 use crate::tell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -69,8 +69,7 @@ impl Plan {
         let ran = in_parallel(&tests, jobs, |test| {
             let file = tempfile::NamedTempFile::new_in(notes.path()).map_err(Error::io("make a file"))?;
             let run = Run {
-                program: &test.program,
-                names: vec![&test.name],
+                tests: vec![test],
                 directory,
                 variable: ("MUTANTS_REACHED", file.path().display().to_string()),
                 limit: LONGEST_TEST,
@@ -93,7 +92,7 @@ impl Plan {
         Ok(Self { directory: directory.to_owned(), known, reaching, failing })
     }
 
-    /// Judges the mutants, each by tests that take `most` at most.
+    /// Judges the mutants, each by tests that take `most` at most, and by all worlds.
     pub(crate) fn judge<'a>(
         &self,
         mutants: &'a [Mutant],
@@ -126,14 +125,16 @@ impl Plan {
         Ok(Judged { mutant, verdict, ran, reached_by: reaching.len() })
     }
 
-    /// Tests that take `most` at most: half of it goes to the shortest, half to those that reach the
-    /// fewest mutants, which are likely to be about the code in question.
+    /// Tests that take `most` at most, then all worlds. Half of the time goes to the shortest tests,
+    /// half to those that reach the fewest mutants, which are likely to be about the code in question.
     fn choose(&self, reaching: &[usize], most: Duration) -> Vec<usize> {
-        let mut special = reaching.to_vec();
+        let is_world = |place: &usize| matches!(self.known[*place].test.kind, Kind::World(_));
+        let (worlds, reaching): (Vec<usize>, Vec<usize>) = reaching.iter().partition(|place| is_world(place));
+        let mut special = reaching.clone();
         special.sort_by_key(|place| self.known[*place].reached.len());
         let mut chosen = BTreeSet::new();
         let mut time = Duration::ZERO;
-        for (order, limit) in [(reaching, most / 2), (&special, most)] {
+        for (order, limit) in [(&reaching, most / 2), (&special, most)] {
             for place in order {
                 let longer = time + self.known[*place].time;
                 if longer <= limit && chosen.insert(*place) {
@@ -145,7 +146,7 @@ impl Plan {
         if chosen.is_empty() {
             chosen.extend(reaching.first());
         }
-        chosen.into_iter().collect()
+        chosen.into_iter().chain(worlds).collect()
     }
 
     /// Divides tests into runs.
@@ -168,15 +169,14 @@ impl Plan {
 
     /// True if one of these tests fails with the mutant.
     fn is_killed(&self, mutant: &Mutant, tests: &[usize]) -> Result<bool> {
-        let mut programs: BTreeMap<&Path, Vec<&Known>> = BTreeMap::new();
+        let mut groups: BTreeMap<_, Vec<&Known>> = BTreeMap::new();
         for known in tests.iter().map(|place| &self.known[*place]) {
-            programs.entry(known.test.program.as_path()).or_default().push(known);
+            groups.entry(known.test.group()).or_default().push(known);
         }
-        for (program, known) in programs {
+        for known in groups.values() {
             let time: Duration = known.iter().map(|known| known.time).sum();
             let run = Run {
-                program,
-                names: known.iter().map(|known| known.test.name.as_str()).collect(),
+                tests: known.iter().map(|known| &known.test).collect(),
                 directory: &self.directory,
                 variable: ("MUTANT", mutant.number.to_string()),
                 limit: LEAST_LIMIT + time * SLOWER,

@@ -38,6 +38,9 @@ struct Arguments {
     /// Tests that run at the same time [default: one for each processor]
     #[arg(long, value_name = "NUMBER")]
     jobs: Option<usize>,
+    /// Runs this many worlds of the simulator, too, for a mutant that all tests let live
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    worlds: u64,
     /// Leaves out the tests whose name contains this
     #[arg(long, value_name = "TEXT")]
     skip: Vec<String>,
@@ -58,7 +61,10 @@ fn run(arguments: &Arguments) -> Result<()> {
     let tree = Tree::copy()?;
     let package = cargo::package_of(&tree, &arguments.paths)?;
     let mutants = compile(&tree, &package.name, &arguments.paths)?;
-    let tests = program::tests(cargo::build_tests(&tree, &package)?, &arguments.skip)?;
+    let mut tests = program::tests(cargo::build_tests(&tree, &package)?, &arguments.skip)?;
+    if arguments.worlds > 0 {
+        tests.extend(program::worlds(cargo::build_simulator(&tree)?, arguments.worlds));
+    }
     tell(&format!("{} mutants, {} tests", mutants.len(), tests.len()))?;
     let jobs =
         arguments.jobs.or_else(|| std::thread::available_parallelism().ok().map(Into::into)).unwrap_or(1);

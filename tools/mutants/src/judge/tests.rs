@@ -1,13 +1,16 @@
 use super::*;
 use std::sync::Arc;
 
-/// A plan for tests that take so many milliseconds and reach so many mutants, the shortest first.
+/// A test that takes so many milliseconds and reaches so many mutants.
+fn known(kind: Kind, millis: u64, mutants: u32) -> Known {
+    let test = Test { program: Arc::default(), kind };
+    Known { test, time: Duration::from_millis(millis), reached: (0..mutants).collect() }
+}
+
+/// A plan for such tests, the shortest first.
 fn plan(tests: &[(u64, u32)]) -> Plan {
-    let known = tests.iter().map(|(millis, mutants)| Known {
-        test: Test { program: Arc::default(), name: millis.to_string() },
-        time: Duration::from_millis(*millis),
-        reached: (0..*mutants).collect(),
-    });
+    let known =
+        tests.iter().map(|(millis, mutants)| known(Kind::Test(millis.to_string()), *millis, *mutants));
     Plan { directory: PathBuf::new(), known: known.collect(), reaching: BTreeMap::new(), failing: Vec::new() }
 }
 
@@ -19,6 +22,15 @@ fn half_of_the_time_is_for_the_shortest_tests_and_half_for_those_that_reach_few_
     assert_eq!(plan.choose(&all, Duration::from_millis(150)), all);
     assert_eq!(plan.choose(&[2, 4], Duration::from_millis(1)), [2], "one test is better than none");
     assert!(plan.choose(&[], Duration::from_secs(1)).is_empty());
+}
+
+#[test]
+fn all_worlds_follow_the_tests_whatever_their_time() {
+    let mut plan = plan(&[(10, 1), (20, 1)]);
+    plan.known.extend([0, 1].map(|seed| known(Kind::World(seed), 9000, 500)));
+    assert_eq!(plan.choose(&[0, 1, 2, 3], Duration::from_millis(10)), [0, 2, 3]);
+    assert_eq!(plan.choose(&[2], Duration::ZERO), [2]);
+    assert!(plan.known[2].test.group() != plan.known[3].test.group(), "each world has a run of its own");
 }
 
 #[test]
