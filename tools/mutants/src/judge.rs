@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::plant::Mutant;
 use crate::program::{Kind, Run, Test};
-use crate::tell;
+use crate::{report, tell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -92,21 +92,20 @@ impl Plan {
         Ok(Self { directory: directory.to_owned(), known, reaching, failing })
     }
 
-    /// Judges the mutants, each by tests that take `most` at most, and by all worlds.
-    pub(crate) fn judge<'a>(
-        &self,
-        mutants: &'a [Mutant],
-        most: Duration,
-        jobs: usize,
-    ) -> Result<Vec<Judged<'a>>> {
+    /// Judges the mutants, each by tests that take `most` at most, and by all worlds. Those that
+    /// live are reported as they are found.
+    pub(crate) fn judge(&self, mutants: &[Mutant], most: Duration, jobs: usize) -> Result<Vec<Verdict>> {
         let done = AtomicUsize::new(0);
         in_parallel(mutants, jobs, |mutant| {
             let judged = self.judge_one(mutant, most)?;
+            if judged.verdict != Verdict::Killed {
+                report(&judged)?;
+            }
             let done = done.fetch_add(1, Relaxed) + 1;
             if done.is_multiple_of(50) {
                 tell(&format!("{done} of {}", mutants.len()))?;
             }
-            Ok(judged)
+            Ok(judged.verdict)
         })
     }
 

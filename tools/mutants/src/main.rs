@@ -19,7 +19,7 @@ use clap::Parser;
 use error::{Error, Result};
 use judge::{Judged, Plan, Verdict};
 use plant::Mutant;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -72,8 +72,7 @@ fn run(arguments: &Arguments) -> Result<()> {
     for test in &plan.failing {
         tell(&format!("left out, because it fails without a mutant: {test}"))?;
     }
-    let judged = plan.judge(&mutants, Duration::from_secs(arguments.seconds), jobs)?;
-    report(&judged)
+    print(&summary(&plan.judge(&mutants, Duration::from_secs(arguments.seconds), jobs)?))
 }
 
 /// Plants all mutants that compile.
@@ -85,7 +84,7 @@ fn compile(tree: &Tree, package: &str, paths: &[PathBuf]) -> Result<Vec<Mutant>>
         let mut next = 1;
         for file in &files {
             let planted = plant::plant(file, &tree.original(file)?, &mut next, &left_out)?;
-            tree.replace(file, &planted.text)?;
+            tree.replace(file, planted.text.as_bytes())?;
             mutants.extend(planted.mutants);
         }
         let refused = cargo::refused(tree, package)?;
@@ -101,32 +100,24 @@ fn compile(tree: &Tree, package: &str, paths: &[PathBuf]) -> Result<Vec<Mutant>>
     }
 }
 
-fn report(judged: &[Judged<'_>]) -> Result<()> {
-    let of = |verdict| judged.iter().filter(|judged| judged.verdict == verdict).count();
-    let mut lines = String::new();
-    let mut files: BTreeMap<&str, Vec<&Judged<'_>>> = BTreeMap::new();
-    for alive in judged.iter().filter(|judged| judged.verdict != Verdict::Killed) {
-        files.entry(&alive.mutant.file).or_default().push(alive);
-    }
-    for (file, alive) in files {
-        lines.push_str(&format!("\n{file}\n"));
-        for Judged { mutant, verdict, ran, reached_by } in alive {
-            let tests = match verdict {
-                Verdict::Unreached => "no test reaches it".to_owned(),
-                _ => format!("{ran} of {reached_by} tests"),
-            };
-            let Mutant { line, function, label, .. } = mutant;
-            lines.push_str(&format!("  {line}: {function}: {label} ({tests})\n"));
-        }
-    }
-    lines.push_str(&format!(
-        "\n{} mutants: {} killed, {} lived, {} not reached\n",
-        judged.len(),
-        of(Verdict::Killed),
-        of(Verdict::Lived),
-        of(Verdict::Unreached)
-    ));
-    std::io::stdout().write_all(lines.as_bytes()).map_err(Error::io("write the report"))
+/// Prints a mutant that no test has noticed.
+fn report(alive: &Judged<'_>) -> Result<()> {
+    let tests = match alive.verdict {
+        Verdict::Unreached => "no test reaches it".to_owned(),
+        _ => format!("{} of {} tests", alive.ran, alive.reached_by),
+    };
+    let Mutant { file, line, function, label, .. } = alive.mutant;
+    print(&format!("{file}:{line}: {function}: {label} ({tests})"))
+}
+
+fn summary(judged: &[Verdict]) -> String {
+    let of = |verdict| judged.iter().filter(|judged| **judged == verdict).count();
+    let [killed, lived, unreached] = [Verdict::Killed, Verdict::Lived, Verdict::Unreached].map(of);
+    format!("{} mutants: {killed} killed, {lived} lived, {unreached} not reached", judged.len())
+}
+
+fn print(line: &str) -> Result<()> {
+    writeln!(std::io::stdout(), "{line}").map_err(Error::io("write the report"))
 }
 
 /// Tells what happens, beside the report.

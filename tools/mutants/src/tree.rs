@@ -1,6 +1,7 @@
 //! A copy of the workspace in which mutants are planted.
 
 use crate::error::{Error, Result};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -20,28 +21,46 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    /// Copies the workspace, without what git ignores.
+    /// Copies the workspace, without what git ignores. What an earlier run has left is kept where it
+    /// is the same, so that cargo does not build it again.
     pub(crate) fn copy() -> Result<Self> {
         let original = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let original = original.canonicalize().map_err(Error::io("find the workspace"))?;
         let own = original.join("target/mutants");
         let tree = Self { copy: own.join("tree"), target: own.join("target"), original };
-        if tree.copy.exists() {
-            fs::remove_dir_all(&tree.copy).map_err(Error::io("remove the copy of an earlier run"))?;
-        }
-        for file in tree.files()? {
-            let (from, to) = (tree.original.join(&file), tree.copy.join(&file));
+        let files: BTreeSet<PathBuf> = tree.files()?.into_iter().collect();
+        tree.remove_others(&tree.copy, &files)?;
+        for file in &files {
+            let from = tree.original.join(file);
             // Listed, but deleted.
-            if from.is_file() {
-                let copied =
-                    fs::create_dir_all(to.parent().unwrap_or(&to)).and_then(|()| fs::copy(&from, &to));
-                copied.map_err(Error::io(format!("copy {}", from.display())))?;
+            if !from.is_file() {
+                continue;
+            }
+            let mut text = fs::read(&from).map_err(Error::io(format!("read {}", from.display())))?;
+            if file == Path::new(BASE) {
+                text.extend_from_slice(b"\npub mod mutant;\n");
+            }
+            tree.replace(file, &text)?;
+        }
+        tree.replace(Path::new(SWITCH), SWITCH_SOURCE.as_bytes())?;
+        Ok(tree)
+    }
+
+    /// Removes the files below a directory of the copy that the workspace does not have.
+    fn remove_others(&self, directory: &Path, files: &BTreeSet<PathBuf>) -> Result<()> {
+        let failed = || Error::io(format!("clear {}", directory.display()));
+        if !directory.exists() {
+            return Ok(());
+        }
+        for entry in fs::read_dir(directory).map_err(failed())? {
+            let path = entry.map_err(failed())?.path();
+            if path.is_dir() {
+                self.remove_others(&path, files)?;
+            } else if !path.strip_prefix(&self.copy).is_ok_and(|file| files.contains(file)) {
+                fs::remove_file(&path).map_err(failed())?;
             }
         }
-        tree.replace(Path::new(SWITCH), SWITCH_SOURCE)?;
-        let base = tree.original(Path::new(BASE))?;
-        tree.replace(Path::new(BASE), &format!("{base}\npub mod mutant;\n"))?;
-        Ok(tree)
+        Ok(())
     }
 
     fn files(&self) -> Result<Vec<PathBuf>> {
@@ -90,9 +109,14 @@ impl Tree {
         fs::read_to_string(&file).map_err(Error::io(format!("read {}", file.display())))
     }
 
-    /// Replaces a file of the copy.
-    pub(crate) fn replace(&self, file: &Path, text: &str) -> Result<()> {
+    /// Makes this the content of a file of the copy.
+    pub(crate) fn replace(&self, file: &Path, text: &[u8]) -> Result<()> {
         let file = self.copy.join(file);
-        fs::write(&file, text).map_err(Error::io(format!("write {}", file.display())))
+        if fs::read(&file).is_ok_and(|now| now == text) {
+            return Ok(());
+        }
+        let written =
+            fs::create_dir_all(file.parent().unwrap_or(&file)).and_then(|()| fs::write(&file, text));
+        written.map_err(Error::io(format!("write {}", file.display())))
     }
 }
