@@ -11,8 +11,9 @@ pub(crate) struct Move {
     pub(crate) octets: Vec<(f64, u64)>,
     /// From the begin until the command or QEMU reports the end.
     pub(crate) seconds: f64,
-    /// The pause of the virtual machine, if it has moved.
-    pub(crate) downtime_ms: Option<u64>,
+    /// As QEMU has it, if the virtual machine has moved.
+    #[serde(flatten)]
+    pub(crate) moved: Option<Moved>,
     /// Somebody on the wire has found the secret.
     pub(crate) secret_found: bool,
     /// Packets on the wire that nobody has looked at.
@@ -23,6 +24,15 @@ pub(crate) struct Move {
     pub(crate) cancelled: Option<String>,
     /// Where the virtual machine goes on to count.
     pub(crate) counts_at: Vec<&'static str>,
+}
+
+/// What QEMU reports of a migration.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Moved {
+    /// The whole migration, without what was examined before.
+    pub(crate) total_ms: u64,
+    /// The pause of the virtual machine.
+    pub(crate) downtime_ms: u64,
 }
 
 /// How the virtual machine moves.
@@ -57,20 +67,28 @@ impl Way {
 
 /// A table, and the reason of the cancellation.
 pub(crate) fn text(moves: &[Move]) -> String {
-    let mut text =
-        format!("{:<11}{:>9}{:>12}{:>10}  {:<12}runs at\n", "", "time", "on the wire", "pause", "the secret");
+    let mut text = format!(
+        "{:<11}{:>9}{:>10}{:>12}{:>10}  {:<12}runs at\n",
+        "", "in all", "QEMU", "on the wire", "pause", "the secret"
+    );
     for one in moves {
         let octets = one.octets.last().map_or(0, |(_, octets)| *octets) as f64 / 1e6;
-        let pause = one.downtime_ms.map_or("-".to_owned(), |ms| format!("{ms} ms"));
+        let [qemu, pause] = match one.moved {
+            Some(Moved { total_ms, downtime_ms }) => {
+                [format!("{:.2} s", total_ms as f64 / 1e3), format!("{downtime_ms} ms")]
+            }
+            None => ["-".to_owned(), "-".to_owned()],
+        };
         let secret = if one.secret_found { "FOUND" } else { "not found" };
         let _infallible = writeln!(
             text,
-            "{:<11}{:>7.2} s{octets:>9.1} MB{pause:>10}  {secret:<12}{}",
+            "{:<11}{:>7.2} s{qemu:>10}{octets:>9.1} MB{pause:>10}  {secret:<12}{}",
             one.way.name(),
             one.seconds,
             one.counts_at.join(" and ")
         );
     }
+    text.push_str("in all: with what testudo migrate examines before\n");
     for why in moves.iter().filter_map(|one| one.cancelled.as_ref()) {
         let _infallible = writeln!(text, "cancelled: {why}");
     }
@@ -115,7 +133,7 @@ mod tests {
             way,
             octets: vec![(0.0, 0), (1.5, 70_000_000)],
             seconds: 1.5,
-            downtime_ms: (!attacked).then_some(900),
+            moved: (!attacked).then_some(Moved { total_ms: 1250, downtime_ms: 900 }),
             secret_found: way == Way::Plain,
             unseen: 0,
             attack: attacked.then_some(0.4),
@@ -139,7 +157,9 @@ mod tests {
     #[test]
     fn the_table_names_the_secret_and_the_reason() {
         let text = text(&[Way::Plain, Way::Attacked].map(one));
-        for shown in ["plain", "1.50 s", "70.0 MB", "900 ms", "FOUND", "not found", "cancelled: alarm at"] {
+        for shown in
+            ["plain", "1.50 s", "1.25 s", "70.0 MB", "900 ms", "FOUND", "not found", "cancelled: alarm at"]
+        {
             assert!(text.contains(shown), "{shown}: {text}");
         }
     }

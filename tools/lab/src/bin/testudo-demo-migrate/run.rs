@@ -1,7 +1,7 @@
 //! The three migrations.
 
 use crate::attack;
-use crate::outcome::{Move, Way};
+use crate::outcome::{Move, Moved, Way};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
@@ -98,7 +98,7 @@ fn tunnel(hosts: &Topology) -> Result<[Testudo; 2]> {
 
 /// What a migration reports at its end.
 struct End {
-    downtime_ms: Option<u64>,
+    moved: Option<Moved>,
     cancelled: Option<String>,
 }
 
@@ -127,11 +127,10 @@ impl Pair<'_> {
             Some(_) => "cancelled".to_owned(),
             None => format!("runs at the {}", counts_at.join(" and ")),
         };
-        let End { downtime_ms, cancelled } = end;
+        let End { moved, cancelled } = end;
         let octets = octets?;
-        let moved =
-            Move { way, octets, seconds, downtime_ms, secret_found, unseen, attack, cancelled, counts_at };
-        Ok(Done::saying(moved, said))
+        let done = Move { way, octets, seconds, moved, secret_found, unseen, attack, cancelled, counts_at };
+        Ok(Done::saying(done, said))
     }
 
     /// Octets that the source has put on the wire.
@@ -176,7 +175,7 @@ impl Pair<'_> {
             let done = source.execute("query-migrate", json!({})).map_err(qemu)?;
             Ok(if done["status"] == "completed" { Ok(done) } else { Err(done.to_string()) })
         })?;
-        Ok(End { downtime_ms: done["downtime"].as_u64(), cancelled: None })
+        Ok(End { moved: moved(&done["total-time"], &done["downtime"]), cancelled: None })
     }
 
     /// `testudo migrate`.
@@ -197,11 +196,12 @@ impl Pair<'_> {
         let report: Value = serde_json::from_str(&done.stdout).map_err(|_| unreadable())?;
         match report["result"].as_str() {
             Some("completed") => {
-                Ok(End { downtime_ms: report["figures"]["downtime_ms"].as_u64(), cancelled: None })
+                let figures = &report["figures"];
+                Ok(End { moved: moved(&figures["total_ms"], &figures["downtime_ms"]), cancelled: None })
             }
             Some("cancelled") => {
                 let why = report["reason"].as_str().unwrap_or_default().to_owned();
-                Ok(End { downtime_ms: None, cancelled: Some(why) })
+                Ok(End { moved: None, cancelled: Some(why) })
             }
             _ => Err(unreadable()),
         }
@@ -221,6 +221,11 @@ impl Pair<'_> {
         let counting = both.into_iter().zip(more).filter(|(_, more)| *more > 0).map(|((name, _), _)| name);
         Ok(counting.collect())
     }
+}
+
+/// Both in milliseconds.
+fn moved(total: &Value, downtime: &Value) -> Option<Moved> {
+    Some(Moved { total_ms: total.as_u64()?, downtime_ms: downtime.as_u64()? })
 }
 
 fn monitor(migrant: &Migrant) -> Result<Client> {
