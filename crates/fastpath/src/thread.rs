@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::sys::thread as sys;
 use nix::sched::{sched_getaffinity, sched_setaffinity};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, getsid};
 use std::io;
 
 /// Nice value of threads that give way: on a processor that they share with a worker they get a
@@ -46,6 +46,23 @@ pub fn be_prompt(priority: u8) -> Result<()> {
     sys::set_scheduling(nice.max(-20), WORKER_SLICE_NS).map_err(failed("asking for short time slices"))
 }
 
+/// The share of the processors that the kernel gives to the session of this process.
+const AUTOGROUP: &str = "/proc/self/autogroup";
+
+/// Raises the calling process above other sessions by so many nice levels, up to 20. Where each
+/// session is scheduled as one (autogroups, sched(7)), the nice values of threads compare only threads
+/// of the same session. Does nothing where there are no autogroups, and in a session that another
+/// process leads, such as a shell: its other processes would be raised too. Needs CAP_SYS_NICE.
+pub fn raise_session(levels: u8) -> Result<()> {
+    if getsid(None) != Ok(Pid::this()) {
+        return Ok(());
+    }
+    match std::fs::write(AUTOGROUP, format!("-{}", levels.min(20))) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        written => written.map_err(failed("raising the session's priority")),
+    }
+}
+
 fn failed(call: &'static str) -> impl Fn(io::Error) -> Error {
     move |source| Error::System { call, source }
 }
@@ -53,6 +70,9 @@ fn failed(call: &'static str) -> impl Fn(io::Error) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Set for a process that leads a session.
+    const LEADER: &str = "TESTUDO_LEADER";
 
     #[test]
     fn a_thread_leaves_the_processor_of_a_worker() {
@@ -75,6 +95,31 @@ mod tests {
         .join()
         .unwrap();
         assert_eq!(own(), before, "of that thread alone");
+    }
+
+    #[test]
+    fn a_process_raises_its_own_session_and_no_other() {
+        let group = || std::fs::read_to_string(AUTOGROUP).unwrap_or_default();
+        let before = group();
+        raise_session(7).unwrap();
+        assert_eq!(group(), before, "a test program leads no session");
+        let helper = "thread::tests::helper_that_raises_its_session";
+        let mut leader = std::process::Command::new("setsid");
+        leader.arg("--wait").arg(std::env::current_exe().unwrap()).args(["--exact", "--ignored", helper]);
+        assert!(leader.env(LEADER, "").status().unwrap().success());
+    }
+
+    #[test]
+    #[ignore = "another test starts it in a process of its own"]
+    fn helper_that_raises_its_session() {
+        if std::env::var_os(LEADER).is_none() {
+            return;
+        }
+        raise_session(7).unwrap();
+        // A kernel may have none.
+        if let Ok(group) = std::fs::read_to_string(AUTOGROUP) {
+            assert!(group.ends_with("nice -7\n"), "{group}");
+        }
     }
 
     #[test]

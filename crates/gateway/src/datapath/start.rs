@@ -28,6 +28,7 @@ use testudo_fastpath::netlink::{
 };
 use testudo_fastpath::port::Port;
 use testudo_fastpath::port::xdp::{XdpConfig, XdpPort};
+use testudo_fastpath::thread::raise_session;
 use testudo_fastpath::tun::{self, Tun};
 use testudo_fastpath::vip::host;
 use testudo_fastpath::worker::{Fence, PortChanges, Worker, WorkerConfig, WorkerHandle, WorkerPool};
@@ -111,6 +112,12 @@ impl DataPath {
             // At most 64.
             workers: assignment.0.len() as u8,
         };
+        let priority = config.worker.priority;
+        if priority > 0
+            && let Err(error) = raise_session(priority)
+        {
+            tracing::warn!(priority, %error, "other sessions come before this one");
+        }
         let workers = builder.start(assignment, tun, &mut guard, &mut ports)?;
         let mut this = Self {
             tun: HostTun { ifindex: tun_index, name: config.tun.clone(), mtu, addresses },
