@@ -334,6 +334,9 @@ fn migrations(ways: &str, mtus: &str, segments: &str) {
                 assert_eq!(row[key][direction].as_array().map(Vec::len), Some(times), "{key} of {row}");
             }
         }
+        for stage in 0..4 {
+            assert_eq!(row["stage_seconds"][stage].as_array().map(Vec::len), Some(2), "{row}");
+        }
         // What is filled crosses the wire, whatever protects it.
         assert!(row["megabytes"][0].as_f64() > Some(64.0), "{row}");
     }

@@ -36,11 +36,16 @@ pub(super) struct Trip {
     pub(super) packets: u64,
     /// Octets that it has sent, with all headers.
     pub(super) octets: u64,
-    /// Processor time of QEMU and of what protects the migration, at the source.
-    pub(super) cpu_seconds: f64,
-    /// The most of it in [`SAMPLING`], as a share of one processor.
+    /// Processor time of each of [`STAGES`].
+    pub(super) stage_seconds: [f64; STAGES.len()],
+    /// The most processor time at the source in [`SAMPLING`], as a share of one processor.
     pub(super) peak: f64,
 }
+
+/// What the memory passes through, in this order. What the kernel does counts for the process in
+/// whose time it runs.
+pub(super) const STAGES: [&str; 4] =
+    ["QEMU at the source", "gateway at the source", "gateway at the destination", "QEMU at the destination"];
 
 /// Two hosts on one wire, with the virtual machine at one of them.
 #[derive(Debug)]
@@ -138,26 +143,26 @@ impl Hosts {
         self.prepare(&self.vm, "client")?;
         execute(&destination, "migrate-incoming", listen)?;
         execute(&self.vm, "cont", json!({}))?;
-        let mut pids = self.channel.pids(from);
-        pids.push(self.vm.pid());
+        let [sender, receiver] = [from, to].map(|side| self.channel.pids(side));
+        let stages = [vec![self.vm.pid()], sender, receiver, vec![destination.pid()]];
         let source = &self.machines[from.index()];
         let sent = || -> Result<[u64; 2]> {
             Ok([source.statistic(OUTER, "tx_packets")?, source.statistic(OUTER, "tx_bytes")?])
         };
         let (before, over) = (sent()?, AtomicBool::new(false));
         let (done, usage) = std::thread::scope(|scope| {
-            let meter = scope.spawn(|| usage(&pids, &over));
+            let meter = scope.spawn(|| usage(&stages, &over));
             let done = execute(&self.vm, "migrate", connect).and_then(|_| self.completed());
             over.store(true, Ordering::Relaxed);
             (done, meter.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
         });
-        let (seconds, after, (cpu_seconds, peak)) = (done?, sent()?, usage?);
+        let (seconds, after, (stage_seconds, peak)) = (done?, sent()?, usage?);
         // It runs there.
         destination.await_counts(LIMIT)?;
         execute(&destination, "stop", json!({}))?;
         (self.vm, self.at) = (destination, to);
         let [packets, octets] = [0, 1].map(|n| after[n] - before[n]);
-        Ok(Trip { from, seconds, packets, octets, cpu_seconds, peak })
+        Ok(Trip { from, seconds, packets, octets, stage_seconds, peak })
     }
 
     fn prepare(&self, vm: &Migrant, endpoint: &str) -> Result<()> {
@@ -202,22 +207,30 @@ fn execute(vm: &Migrant, command: &str, arguments: Value) -> Result<Value> {
     answer.map_err(|error| Error::unexpected("QEMU", format!("an answer to {command}"), error.to_string()))
 }
 
-/// Processor time of the processes until the end, and the most of it between two readings, as a
-/// share of one processor.
-fn usage(pids: &[u32], over: &AtomicBool) -> Result<(f64, f64)> {
-    let all = || -> Result<f64> {
+/// Processor time of each stage until the end, and the most of the first two, which are at the
+/// source, between two readings, as a share of one processor.
+fn usage(stages: &[Vec<u32>; STAGES.len()], over: &AtomicBool) -> Result<([f64; STAGES.len()], f64)> {
+    let of_stage = |pids: &Vec<u32>| -> Result<f64> {
         Ok(pids.iter().map(|pid| cpu::of_tree(*pid)).sum::<Result<cpu::CpuTime>>()?.seconds())
     };
+    let all = || -> Result<[f64; STAGES.len()]> {
+        let mut times = [0.0; STAGES.len()];
+        for (time, pids) in times.iter_mut().zip(stages) {
+            *time = of_stage(pids)?;
+        }
+        Ok(times)
+    };
+    let at_source = |times: &[f64; STAGES.len()]| times[0] + times[1];
     let (begin, first) = (Instant::now(), all()?);
     let (mut at, mut last, mut peak) = (begin, first, 0.0_f64);
     loop {
         sleep(SAMPLING);
         let ends = over.load(Ordering::Relaxed);
         let (now, used) = (Instant::now(), all()?);
-        peak = peak.max((used - last) / (now - at).as_secs_f64());
+        peak = peak.max((at_source(&used) - at_source(&last)) / (now - at).as_secs_f64());
         (at, last) = (now, used);
         if ends {
-            return Ok((last - first, peak));
+            return Ok((std::array::from_fn(|stage| last[stage] - first[stage]), peak));
         }
     }
 }
