@@ -41,6 +41,9 @@ struct Arguments {
     /// Runs this many worlds of the simulator, too, for a mutant that all tests let live
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     worlds: u64,
+    /// Judges only the mutants that this report of an earlier run lists
+    #[arg(long, value_name = "FILE")]
+    again: Option<PathBuf>,
     /// Leaves out the tests whose name contains this
     #[arg(long, value_name = "TEXT")]
     skip: Vec<String>,
@@ -60,7 +63,14 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> Result<()> {
     let tree = Tree::copy()?;
     let package = cargo::package_of(&tree, &arguments.paths)?;
-    let mutants = compile(&tree, &package.name, &arguments.paths)?;
+    let mut mutants = compile(&tree, &package.name, &arguments.paths)?;
+    if let Some(report) = &arguments.again {
+        let failed = Error::io(format!("read {}", report.display()));
+        let listed = std::fs::read_to_string(report).map_err(failed)?;
+        let listed: BTreeSet<&str> =
+            listed.lines().filter_map(|line| Some(line.rsplit_once(" (")?.0)).collect();
+        mutants.retain(|mutant| listed.contains(mutant.to_string().as_str()));
+    }
     let mut tests = program::tests(cargo::build_tests(&tree, &package)?, &arguments.skip)?;
     if arguments.worlds > 0 {
         tests.extend(program::worlds(cargo::build_simulator(&tree)?, arguments.worlds));
@@ -106,8 +116,7 @@ fn report(alive: &Judged<'_>) -> Result<()> {
         Verdict::Unreached => "no test reaches it".to_owned(),
         _ => format!("{} of {} tests", alive.ran, alive.reached_by),
     };
-    let Mutant { file, line, function, label, .. } = alive.mutant;
-    print(&format!("{file}:{line}: {function}: {label} ({tests})"))
+    print(&format!("{} ({tests})", alive.mutant))
 }
 
 fn summary(judged: &[Verdict]) -> String {

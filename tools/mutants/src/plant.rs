@@ -3,6 +3,7 @@
 use crate::error::{Error, Result};
 use crate::find::{self, Change, Place};
 use std::collections::BTreeSet;
+use std::fmt;
 use std::ops::Range;
 use std::path::Path;
 
@@ -24,6 +25,13 @@ pub(crate) struct Mutant {
     pub(crate) function: String,
     /// The change.
     pub(crate) label: String,
+}
+
+impl fmt::Display for Mutant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { file, line, function, label, .. } = self;
+        write!(f, "{file}:{line}: {function}: {label}")
+    }
 }
 
 /// A file with mutants.

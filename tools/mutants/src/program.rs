@@ -27,7 +27,8 @@ pub(crate) struct Test {
 pub(crate) enum Kind {
     /// The test with this name.
     Test(String),
-    /// The world of this seed. In those of odd seeds operators add and remove nodes.
+    /// The world of this seed. Each third has operators that add and remove nodes, and each third
+    /// nodes of which all but one may die.
     World(u64),
 }
 
@@ -47,7 +48,12 @@ impl Test {
             Kind::World(seed) => {
                 let mut arguments = vec![format!("--from={seed}")];
                 arguments.extend(["--seeds=1", "--threads=1", "--lines=0"].map(str::to_owned));
-                arguments.extend((seed % 2 == 1).then(|| "--changes".to_owned()));
+                let kind = match seed % 3 {
+                    0 => None,
+                    1 => Some("--changes"),
+                    _ => Some("--last-man-standing"),
+                };
+                arguments.extend(kind.map(str::to_owned));
                 arguments
             }
         }

@@ -6,9 +6,10 @@ use indicatif::{ProgressBar, ProgressStyle};
 use std::process::ExitCode;
 #[cfg(debug_assertions)]
 use testudo_planted::Plant;
+use testudo_sim::engine::Votes;
 use testudo_sim::faults::Kind;
 use testudo_sim::runner;
-use testudo_sim::scenario::Scenario;
+use testudo_sim::scenario::{Lasting, Scenario};
 
 /// Runs the cluster in virtual time, and checks the invariants after every step.
 #[derive(Parser)]
@@ -32,6 +33,9 @@ struct Arguments {
     /// Operators add nodes and remove others.
     #[arg(long)]
     changes: bool,
+    /// All nodes but one may die (`quorum = "last_man_standing"`).
+    #[arg(long)]
+    last_man_standing: bool,
     /// Plants a bug, and stops at the first seed that finds it.
     #[cfg(debug_assertions)]
     #[arg(long, value_name = "BUG", value_parser = bug)]
@@ -87,6 +91,11 @@ fn main() -> ExitCode {
         // Planting applies to the thread only.
         plant(&arguments);
         let scenario = if arguments.changes { Scenario::changing(seed) } else { Scenario::random(seed) };
+        let scenario = if arguments.last_man_standing {
+            Scenario { votes: Votes::LastManStanding, lasting: Lasting::None, ..scenario }
+        } else {
+            scenario
+        };
         let outcome = testudo_sim::cluster(Scenario { lines, only: only.clone(), ..scenario });
         progress.inc(1);
         outcome
