@@ -1,5 +1,6 @@
 //! Bundles: ESP inside, AH outside, two SAs between the same ends.
 
+mod alone;
 mod cluster;
 mod hostile;
 mod mss;

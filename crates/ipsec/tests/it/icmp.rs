@@ -1,6 +1,6 @@
 //! Packets that are too big, or have come too far: ICMP errors, fragments.
 
-use crate::harness::{Gateway, PATH_MTU, TAILROOM, Tunnel, Way, forwarded, pair, run, run_at};
+use crate::harness::{Gateway, HEADROOM, PATH_MTU, TAILROOM, Tunnel, Way, forwarded, pair, run, run_at};
 use crate::packets::{A4, B4, one_hop_on, sized, v4_with, v6_with};
 use testudo_ipsec::dataplane::{Ingress, Item, Sources, Verdict};
 use testudo_ipsec::drops::DropReason;
@@ -123,6 +123,43 @@ fn without_df_the_packet_is_split_and_its_pieces_arrive() {
         let totals = a.plane.counters().totals().outbound;
         assert_eq!((totals.received, totals.to_split, totals.forwarded), (4, 1, 3));
         assert!(totals.is_balanced());
+    }
+}
+
+/// A packet that came in fragments keeps its place in the burst: given back, it would return
+/// without its origin, and its sender would be asked for smaller packets.
+#[test]
+fn a_reassembled_packet_does_not_wait_behind_pieces() {
+    let (mut a, _) = pair(&Tunnel::default());
+    let small = sized(false, 100);
+    let big = [(Ingress::Port, big(false, 4000), Verdict::Fragment { mtu: a.outbound.inner_mtu() })];
+    let behind = [
+        (Ingress::Port, Verdict::Behind),
+        (Ingress::PortJoined, Verdict::Forward),
+        (Ingress::Host, Verdict::Behind),
+        (Ingress::HostJoined, Verdict::Forward),
+    ];
+    // One packet of each, and trains.
+    for count in [1, 5] {
+        let behind = behind
+            .iter()
+            .flat_map(|(ingress, verdict)| std::iter::repeat_n((*ingress, small.clone(), *verdict), count));
+        let burst: Vec<_> = big.iter().cloned().chain(behind).collect();
+        let mut frames: Vec<_> = burst
+            .iter()
+            .map(|(_, packet, _)| [&[0; HEADROOM][..], packet, &[0; TAILROOM]].concat())
+            .collect();
+        let mut items: Vec<_> = frames
+            .iter_mut()
+            .zip(&burst)
+            .map(|(frame, (ingress, packet, _))| {
+                Item::new(PacketBuf::new(frame, HEADROOM, packet.len()).unwrap(), *ingress)
+            })
+            .collect();
+        a.plane.outbound(&mut items, &Sources::default());
+        let found: Vec<_> = items.iter().map(|item| item.verdict).collect();
+        assert_eq!(found, burst.iter().map(|(.., verdict)| *verdict).collect::<Vec<_>>());
+        assert!(a.plane.counters().totals().outbound.is_balanced());
     }
 }
 

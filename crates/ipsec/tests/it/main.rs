@@ -31,6 +31,7 @@ mod separate;
 mod spread;
 mod spread_models;
 mod spread_routed;
+mod spread_trains;
 mod trains;
 mod transit;
 mod transport;

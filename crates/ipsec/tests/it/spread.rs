@@ -66,7 +66,7 @@ pub(crate) fn set_stripes(node: &mut Gateway, stripes: &[Stripe]) -> Option<Garb
 }
 
 /// A node with numbers enough.
-fn sender(tunnel: &Tunnel, by: Spread, shards: ShardSet) -> Gateway {
+pub(crate) fn sender(tunnel: &Tunnel, by: Spread, shards: ShardSet) -> Gateway {
     let mut node = member(tunnel, by, shards);
     assert!(set_stripes(&mut node, &[stripe(0, 1 << 20, 1)]).is_none());
     node
