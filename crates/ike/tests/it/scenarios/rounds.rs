@@ -7,7 +7,9 @@ use crate::scenarios::common::tunnels::assert_weathered;
 use crate::scenarios::common::wire::{assert_ivs_never_repeat, sent};
 use crate::scenarios::common::{Weather, World};
 use testudo_ike::config::KeyExchange::{MlKem768, X25519};
-use testudo_ike::config::{AuthMethod, Childless, Connection, Identity, LocalAuth, PpkPolicy, RemoteAuth};
+use testudo_ike::config::{
+    AuthMethod, Childless, Connection, Identity, LocalAuth, PpkPolicy, RemoteAuth, SendCert,
+};
 use testudo_ike::endpoint::{EndpointConfig, IkeSaState};
 use testudo_ike::message::{ExchangeType, NotifyType};
 
@@ -353,6 +355,35 @@ fn a_later_round_that_several_connections_ask_for() {
         world.establish();
         assert_up(&world, rounds);
         assert_eq!(world.hosts[1].sas()[0].connection.as_deref(), Some("d, alike with the child"));
+    }
+}
+
+/// What Alice proves to one connection opens no child of another that asks for something else.
+#[test]
+fn a_later_round_opens_no_child_of_another_connection() {
+    let rounds: [&[Round]; 2] = [&[MOON, Key("alice", "moon-P-256")], &[SUN, BOB]];
+    let differences =
+        ["nothing", "her key", "our name", "our proof", "how well her name fits", "who gets certificates"];
+    for differs in differences {
+        let mut world = pair(rounds, |_, _| {});
+        let site = world.hosts[1].endpoint.connection("site").unwrap().clone();
+        let mut wanted = site.clone();
+        match differs {
+            "her key" => wanted.rounds.remote[0].pubkeys = vec![public_key("moon-rsa")],
+            "our name" => wanted.rounds.local[0].id = Some(fqdn("dave")),
+            "our proof" => wanted.rounds.local[0] = Key("bob", "sun-P-256").local(),
+            "how well her name fits" => wanted.rounds.remote[0].id = None,
+            "who gets certificates" => wanted.send_cert = SendCert::Never,
+            _ => {}
+        }
+        let children = vec![child("net", "10.200.0.0-10.200.0.255", "10.201.0.0-10.201.0.255")];
+        let now = world.now;
+        world.hosts[1].load(now, Connection { name: "first".into(), children, ..site });
+        world.hosts[1].load(now, wanted);
+        world.initiate(0);
+        world.run_secs(2);
+        let made = world.hosts[1].installed.len();
+        assert_eq!(made, usize::from(differs == "nothing"), "{differs}: {:#?}", world.hosts[1].log());
     }
 }
 
