@@ -6,11 +6,12 @@ use crate::scenarios::common::peer::Peer;
 use crate::scenarios::common::tunnels::{assert_lossless, assert_one_tunnel, run_lossless};
 use crate::scenarios::common::wire::{assert_ivs_never_repeat, sent};
 use crate::scenarios::common::{Weather, World};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
 use testudo_base::spi::Spi;
 use testudo_ike::config::{Connection, IkeLifetime, Pool, StartAction, Unique};
-use testudo_ike::endpoint::Target;
+use testudo_ike::endpoint::{EndpointConfig, Target};
 use testudo_ike::message::{Delete, ExchangeType, Payload};
 use testudo_ike::output::{Event, IkeSaId, Reason};
 
@@ -153,6 +154,44 @@ fn a_reauthentication_that_never_succeeds_ends_the_ike_sa() {
     world.assert_nothing_left();
 }
 
+/// The old IKE SA stays until the last child is made: the peer may be busy for a while.
+#[test]
+fn a_busy_peer_gets_time_for_all_children() {
+    const NAMES: [&str; 3] = ["more", "third", "fourth"];
+    let config = EndpointConfig {
+        creation_burst: 1,
+        creation_pace: Duration::from_secs(5),
+        rekey_retry: Duration::from_secs(60),
+        ..EndpointConfig::default()
+    };
+    let mut world =
+        World::pair_of(["192.0.2.1", "192.0.2.2"], 14, Weather::FAIR, config, |index, connection| {
+            for (subnet, name) in (50..).zip(NAMES) {
+                let nets = [1, 2].map(|end| format!("10.{subnet}.{end}.0-10.{subnet}.{end}.255"));
+                connection.children.push(child(name, &nets[index], &nets[1 - index]));
+            }
+        });
+    world.establish();
+    for name in NAMES {
+        let now = world.now;
+        world.hosts[0].endpoint.initiate(now, None, name).unwrap();
+        world.settle(0);
+        world.run_secs(20);
+    }
+    reauthenticate(&mut world, 0);
+    let end = world.now.plus(Duration::from_secs(200));
+    while world.step(end) {
+        assert_lossless(&world);
+        for host in &world.hosts {
+            let children = host.sas().into_iter().flat_map(|sa| sa.children);
+            let sending = children.filter(|child| host.sending.contains(&child.id)).map(|child| child.name);
+            assert_eq!(sending.collect::<BTreeSet<_>>().len(), 4, "{:#?}", host.log());
+        }
+    }
+    assert!(world.hosts[1].logged("refused with TEMPORARY_FAILURE"));
+    assert_children(&world, &["fourth", "more", "net", "third"]);
+}
+
 /// `unique` does not end the old one before its time, nor refuse the new one; INITIAL_CONTACT is
 /// not said (RFC 7296 §2.4).
 #[test]
@@ -225,6 +264,31 @@ fn a_renewal_meanwhile_leaves_nobody_waiting() {
     assert_eq!(world.hosts[0].sas().len(), 1);
     let new = world.hosts[0].sas()[0].children[0].id;
     assert_eq!(world.hosts[0].sending, [new].into(), "{:#?}", world.hosts[0].log());
+}
+
+/// Several new ones may wait for the same place. A sign of one ends the wait of those before it.
+#[test]
+fn of_several_that_wait_the_newest_with_a_sign_sends() {
+    for shown in [[1, 2], [2, 1]] {
+        let mut world = sun();
+        let mut old = Peer::establish(&mut world, 15);
+        world.run_secs(1);
+        Peer::establish(&mut world, 16);
+        world.run_secs(1);
+        Peer::establish(&mut world, 17);
+        let children: Vec<_> = world.hosts[0].installed.keys().copied().collect();
+        let sign = |world: &mut World, at: usize| {
+            let now = world.now;
+            world.hosts[0].endpoint.traffic_seen(now, children[at]);
+            world.settle(0);
+        };
+        assert_eq!(world.hosts[0].sending, [children[0]].into(), "both wait");
+        sign(&mut world, shown[0]);
+        assert_eq!(world.hosts[0].sending, [children[shown[0]]].into());
+        old.request(&mut world, ExchangeType::Informational, vec![Payload::Delete(Delete::IkeSa)]).unwrap();
+        sign(&mut world, shown[1]);
+        assert_eq!(world.hosts[0].sending, [children[2]].into(), "{:#?}", world.hosts[0].log());
+    }
 }
 
 /// A peer that sets up a second IKE SA and is silent on it: after a while what goes out goes
@@ -314,6 +378,51 @@ fn the_end_of_the_old_one_ends_the_new_one_if_an_operator_wants_it() {
         } else {
             assert_one_tunnel(&world);
         }
+    }
+}
+
+/// At whichever moment the operator terminates the old one, as long as it has not been replaced.
+#[test]
+fn the_old_one_is_terminated_at_any_moment() {
+    let mut replaced = 0;
+    for steps in 0..30 {
+        let mut world = World::established(12, |_, connection| {
+            connection.children[0].close_action = StartAction::None;
+        });
+        let old = world.hosts[0].sas()[0].id;
+        reauthenticate(&mut world, 0);
+        let end = world.now.plus(Duration::from_secs(5));
+        (0..steps).for_each(|_| _ = world.step(end));
+        let is_replaced = world.hosts[0].logged("reauthenticated: it is");
+        let now = world.now;
+        world.hosts[0].endpoint.terminate(now, &Target::Ike(old), false).unwrap();
+        world.settle(0);
+        world.run_secs(100);
+        if is_replaced {
+            replaced += 1;
+            assert_one_tunnel(&world);
+        } else {
+            world.assert_nothing_left();
+        }
+    }
+    assert!((1..29).contains(&replaced), "{replaced}");
+}
+
+/// Nobody has terminated the old one: the new one stays.
+#[test]
+fn the_time_of_the_old_one_is_over_at_any_moment() {
+    for before in (1..40).map(|number| Duration::from_millis(number * 5)) {
+        let mut world = World::established(12, |index, connection| {
+            connection.children[0].close_action = StartAction::None;
+            if index == 0 {
+                connection.lifetime = IkeLifetime::with_reauth(0, 1000, Some(0), Some(0));
+            }
+        });
+        let due = world.hosts[0].sas()[0].reauth.unwrap();
+        world.run(due.since(world.now) - before);
+        reauthenticate(&mut world, 0);
+        world.run_secs(100);
+        assert_one_tunnel(&world);
     }
 }
 
