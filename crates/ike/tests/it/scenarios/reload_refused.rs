@@ -103,6 +103,29 @@ fn a_peer_without_room_gets_another_ike_sa() {
     assert_eq!(sa_of(&world, 0, "net").1.algorithm, EspAlgorithm::Aes256Gcm16);
 }
 
+/// One that refuses another IKE SA too keeps what it has: neither is tried for ever.
+#[test]
+fn a_peer_without_room_that_refuses_another_ike_sa_is_left_alone() {
+    let config = EndpointConfig { child_limit: 2, ..EndpointConfig::default() };
+    let mut world = two_children_of(config, 3, Weather::FAIR, |index, connection| {
+        if index == 1 {
+            both_ciphers(index, connection);
+        }
+    });
+    let old = world.hosts[0].sas()[0].id;
+    reload(&mut world, 0, |index, connection| {
+        other_cipher(index, connection);
+        connection.remote.id = Some(fqdn("mars"));
+    });
+    run_lossless(&mut world, Duration::from_secs(3000));
+    assert_settled(&world);
+    assert_eq!(world.hosts[0].sas()[0].id, old);
+    let log = world.hosts[0].log();
+    let count = |part: &str| log.iter().filter(|line| line.contains(part)).count();
+    assert_eq!(count("reauthenticating IKE_SA"), 3, "{log:#?}");
+    assert_eq!(count("by the new configuration: the peer answered NO_ADDITIONAL_SAS"), 3, "{log:#?}");
+}
+
 /// A peer that cannot be reached at the time.
 #[test]
 fn a_start_that_is_taken_away_is_not_tried_again() {
