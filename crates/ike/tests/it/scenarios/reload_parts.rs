@@ -1,13 +1,17 @@
 //! A child of ours of which the peer has made several Child SAs, each for a part: all of them
 //! follow a change, and what one carries is carried at every moment.
 
-use crate::scenarios::common::build::{child, ts};
+use crate::scenarios::common::build::{child, esp_proposal, ts};
+use crate::scenarios::common::responder::Responder;
 use crate::scenarios::common::tunnels::assert_lossless;
 use crate::scenarios::common::{Weather, World};
 use crate::scenarios::reload::reload;
 use std::time::Duration;
+use testudo_base::spi::Spi;
 use testudo_ike::config::{Connection, EspEncryption, TsSpec};
 use testudo_ike::endpoint::ChildSaState;
+use testudo_ike::message::{ExchangeType, Nonce, Payload, TsPayload};
+use testudo_ike::suite::{offer, select};
 use testudo_ipsec::sa::EspAlgorithm;
 use testudo_ipsec::selector::TrafficSelector;
 
@@ -141,4 +145,36 @@ fn a_part_that_is_not_configured_any_more_gives_way() {
         let found = if index == 0 { &params.local_ts } else { &params.remote_ts };
         assert_eq!(*found, [keep]);
     }
+}
+
+/// What the peer gives in answer to the request for a replacement lies beside what the old one
+/// carries: both send.
+#[test]
+fn a_replacement_with_other_traffic_sends_beside_the_old_one() {
+    let mut world = World::pair(5, Weather::FAIR);
+    world.hosts.remove(1);
+    let mut sun = Responder::establish(&mut world);
+    let sent = world.hosts[0].sent.len();
+    reload(&mut world, 0, |_, connection| {
+        connection.children[0].remote_ts.push(TsSpec::Fixed(ts("10.116.0.0-10.116.255.255")));
+    });
+    world.run_until(|world| world.hosts[0].sent.len() > sent);
+    let (header, asked) = sun.asked(&world);
+    let offered = asked.iter().find_map(|payload| match payload {
+        Payload::Sa(offered) => Some(offered),
+        _ => None,
+    });
+    let esp = [esp_proposal(EspAlgorithm::Aes128Gcm16)];
+    let choice = select::esp(offered.unwrap(), &esp, offer::ChildExchange::CreateChildSa).unwrap();
+    let answer = vec![
+        Payload::Sa(choice.answer(Spi(0x3000_0000))),
+        Payload::Nonce(Nonce::new(vec![7; 32]).unwrap()),
+        Payload::TsInitiator(TsPayload::new(vec![ts("10.109.0.0-10.109.255.255")])),
+        Payload::TsResponder(TsPayload::new(vec![ts("10.116.0.0-10.116.255.255")])),
+    ];
+    sun.answer(&mut world, ExchangeType::CreateChildSa, header.message_id.0, answer);
+    let host = &world.hosts[0];
+    let carried: Vec<_> = host.sending.iter().map(|child| host.installed[child].remote_ts.clone()).collect();
+    let expected = ["10.115.0.0-10.115.255.255", "10.116.0.0-10.116.255.255"].map(|range| vec![ts(range)]);
+    assert_eq!(carried, expected, "{:#?}", host.log());
 }
