@@ -46,6 +46,7 @@ mod mutation;
 mod names;
 mod nat;
 mod per_resource;
+mod per_resource_tasks;
 mod ppk;
 mod public_keys;
 mod public_keys_hostile;

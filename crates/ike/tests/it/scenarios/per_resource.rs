@@ -23,7 +23,7 @@ use testudo_ipsec::sa::EspAlgorithm;
 const ENDS: [(&str, &str); 2] = [("192.0.2.1", "moon"), ("192.0.2.2", "sun")];
 
 /// Two hosts with these numbers of workers, whose child has an SA for each.
-fn hosts(
+pub(crate) fn hosts(
     seed: u64,
     weather: Weather,
     configs: [EndpointConfig; 2],
@@ -42,12 +42,12 @@ fn hosts(
     world
 }
 
-fn workers(number: u16) -> EndpointConfig {
+pub(crate) fn workers(number: u16) -> EndpointConfig {
     EndpointConfig { resource_workers: number, ..EndpointConfig::default() }
 }
 
 /// With a tunnel, a second later.
-fn established(numbers: [u16; 2], edit: impl Fn(usize, &mut Connection)) -> World {
+pub(crate) fn established(numbers: [u16; 2], edit: impl Fn(usize, &mut Connection)) -> World {
     let mut world = hosts(1, Weather::FAIR, numbers.map(workers), edit);
     world.initiate(0);
     world.run_secs(1);
@@ -55,14 +55,14 @@ fn established(numbers: [u16; 2], edit: impl Fn(usize, &mut Connection)) -> Worl
 }
 
 /// The workers with an SA of their own; each once for each of its SAs.
-fn bound(world: &World, host: usize) -> Vec<u16> {
+pub(crate) fn bound(world: &World, host: usize) -> Vec<u16> {
     let mut bound: Vec<u16> = world.hosts[host].bound.values().copied().collect();
     bound.sort_unstable();
     bound
 }
 
 /// Both sides have this many Child SAs, and each has two ends. One on each side is for all workers.
-fn assert_tunnels(world: &World, count: usize) {
+pub(crate) fn assert_tunnels(world: &World, count: usize) {
     let [moon, sun] = [0, 1].map(|index| &world.hosts[index].installed);
     assert_eq!((moon.len(), sun.len()), (count, count), "{:#?}", world.hosts[0].log());
     for params in moon.values() {
@@ -344,7 +344,7 @@ fn a_port_of_one_alone_is_no_move_of_the_peer() {
 }
 
 /// As strongSwan 6 asks for one: the identifier is the number of its processor.
-fn like_strongswan(spi: u32, cpu: Option<u32>) -> Vec<Payload> {
+pub(crate) fn like_strongswan(spi: u32, cpu: Option<u32>) -> Vec<Payload> {
     let esp = esp_proposal(EspAlgorithm::Aes128Gcm16);
     let identifier = cpu.map(|cpu| cpu.to_be_bytes().to_vec()).unwrap_or_default();
     vec![
@@ -356,7 +356,7 @@ fn like_strongswan(spi: u32, cpu: Option<u32>) -> Vec<Payload> {
     ]
 }
 
-fn resource_info(answer: &[Payload]) -> Option<Vec<u8>> {
+pub(crate) fn resource_info(answer: &[Payload]) -> Option<Vec<u8>> {
     answer.iter().find_map(|payload| match payload {
         Payload::Notify(notify) if notify.kind == NotifyType::SaResourceInfo => Some(notify.data.clone()),
         _ => None,
@@ -364,7 +364,7 @@ fn resource_info(answer: &[Payload]) -> Option<Vec<u8>> {
 }
 
 /// Sun alone, with a peer that has authenticated.
-fn with_peer(config: EndpointConfig, edit: impl Fn(usize, &mut Connection)) -> (World, Peer) {
+pub(crate) fn with_peer(config: EndpointConfig, edit: impl Fn(usize, &mut Connection)) -> (World, Peer) {
     let mut world = hosts(1, Weather::FAIR, [config.clone(), config], edit);
     world.hosts.remove(0);
     let mut peer = Peer::init(&mut world, 7, vec![]);
