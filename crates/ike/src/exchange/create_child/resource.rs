@@ -16,10 +16,10 @@ use crate::exchange::narrow::Selectors;
 use crate::exchange::session::Session;
 use crate::message::{Notify, NotifyType, Payload, Payloads};
 use crate::output::{ChildSaId, Output, Reason};
-use crate::sa::{AgreedChild, ChildSa, FollowupSa, IkeSa, Outbound, Part, Task};
-use crate::suite::Role;
+use crate::sa::{AgreedChild, ChildPhase, ChildSa, FollowupSa, IkeSa, Outbound, Part, Task};
+use crate::suite::{EspSuite, Role};
 use testudo_base::spi::Spi;
-use testudo_ipsec::sa::ChildSaParams;
+use testudo_ipsec::sa::{ChildSaParams, Mode};
 
 /// Bound on the requests for a Child SA while the peer cannot take it.
 const MAX_TRIES: u8 = 5;
@@ -86,9 +86,15 @@ fn fallbacks<'s>(sa: &'s IkeSa, name: &'s str) -> impl Iterator<Item = &'s Child
     found.filter(|child| child.is_up())
 }
 
-/// The fallback SA with these selectors.
+/// The fallback SA with these selectors: the newest, if it replaces another one.
 fn fallback<'s>(sa: &'s IkeSa, name: &'s str, selectors: &Selectors) -> Option<&'s ChildSa> {
-    fallbacks(sa, name).find(|child| Selectors::of(&child.params) == *selectors)
+    fallbacks(sa, name).filter(|child| Selectors::of(&child.params) == *selectors).last()
+}
+
+/// True if a Child SA has the algorithms and the mode of the fallback SA (RFC 9611 §3).
+fn is_like(fallback: &ChildSa, suite: &EspSuite, mode: Mode) -> bool {
+    let params = &fallback.params;
+    (params.algorithm, params.esn, params.mode) == (suite.algorithm, suite.esn, mode)
 }
 
 /// The part of the Child SA that the peer requests beside others. `None`: it belongs to no group.
@@ -96,11 +102,15 @@ pub(super) fn judge(
     session: &mut Session<'_>,
     child: &Child,
     selectors: &Selectors,
+    (suite, mode): (&EspSuite, Mode),
     payloads: &Payloads,
 ) -> Result<Option<Part>, NoChild> {
     let notify = payloads.notify(NotifyType::SaResourceInfo);
     let Some(notify) = notify.filter(|_| is_configured(session, child)) else { return Ok(None) };
-    if fallback(session.sa, &child.name, selectors).is_none() {
+    // One that names no resource and is unlike the fallback SA is to replace it: the peer's
+    // configuration has changed.
+    let is_beside = |found: &&ChildSa| !notify.data.is_empty() || is_like(found, suite, mode);
+    if fallback(session.sa, &child.name, selectors).filter(is_beside).is_none() {
         return Ok(Some(Part::Fallback));
     }
     tidy(session.sa);
@@ -140,10 +150,7 @@ pub(super) fn check(session: &Session<'_>, name: &str, agreed: &AgreedChild) -> 
     let Some(fallback) = fallback(session.sa, name, &selectors) else {
         return Err("its selectors are not those of the CHILD_SA for all workers");
     };
-    let params = &fallback.params;
-    let is_alike = (params.algorithm, params.esn, params.mode)
-        == (agreed.suite.algorithm, agreed.suite.esn, agreed.mode);
-    if is_alike {
+    if is_like(fallback, &agreed.suite, agreed.mode) {
         Ok(())
     } else {
         Err("its algorithms or mode are not those of the CHILD_SA for all workers")
@@ -232,7 +239,16 @@ pub(crate) fn ask_resource(session: &mut Session<'_>, fallback: Spi, tries: u8) 
     let is_fit = |child: &&ChildSa| child.is_proven() && child.outdated.is_none();
     let found = session.sa.child_by_spi(fallback).filter(is_fit);
     let Some(name) = found.map(|child| child.name.clone()) else { return Ok(false) };
-    let Some(worker) = next_worker(session, &name) else { return Ok(false) };
+    let Some(worker) = next_worker(session, &name) else {
+        let goes = |child: &ChildSa| child.outdated.is_some() || child.phase == ChildPhase::Deleting;
+        let is_former =
+            |child: &ChildSa| child.name == name && session.sa.is_additional(child) && goes(child);
+        if session.sa.children.iter().any(is_former) {
+            // Those of the former fallback SA go first.
+            try_later(session, Task::NewResource { fallback, tries });
+        }
+        return Ok(false);
+    };
     session.log(ORDINARY, format!("establishing CHILD_SA {name} for worker {worker}"));
     let asked = begin_child(session, &name, None, false, tries, Some(Part::Worker(worker)));
     if let Err(reason) = &asked {

@@ -43,17 +43,17 @@ pub(super) fn answer_child_request(
     let (child, selectors) = asked_child(session, replaces, payloads)?;
     room_for(session, replaces, &selectors)
         .map_err(|refusal| resource::no_room(session, payloads, refusal))?;
-    let part = match replaces {
-        Some(_) => None,
-        None => resource::judge(session, &child, &selectors, payloads)?,
-    };
     let offered = payloads.sa().ok_or_else(|| missing("SA"))?;
     let choice = choose_suite(&child, offered, offer::ChildExchange::CreateChildSa)?;
+    let mode = mode::to_answer(session.sa, &child, &selectors, payloads);
+    let part = match replaces {
+        Some(_) => None,
+        None => resource::judge(session, &child, &selectors, (&choice.suite, mode), payloads)?,
+    };
     let (nonces, keys) = keys::answer(session, choice.suite.ke, payloads, exchanged)?;
     let (ke, shared) = keys.unzip();
     let nonce = nonces.responder.clone();
     let exchanges = KeyExchanges::new(nonces, shared, choice.suite.additional);
-    let mode = mode::to_answer(session.sa, &child, &selectors, payloads);
     let (agreed, mut answer) = child::agree(session, &choice, selectors, mode)?;
     if let Some(part) = part {
         session.sa.resources.set(agreed.spi_in, &child.name, part);

@@ -8,12 +8,14 @@ use crate::scenarios::common::peer::{Peer, SPI, only_notify, status};
 use crate::scenarios::common::responder::Responder;
 use crate::scenarios::common::tunnels::assert_lossless;
 use crate::scenarios::per_resource::{
-    bound, established, hosts, like_strongswan, resource_info, with_peer, workers,
+    assert_tunnels, bound, established, hosts, like_strongswan, resource_info, with_peer, workers,
 };
+use crate::scenarios::reload::{both_ciphers, other_cipher, reload};
 use testudo_base::spi::Spi;
 use testudo_ike::endpoint::EndpointConfig;
 use testudo_ike::message::{ExchangeType, MessageId, Notify, NotifySa, NotifyType, Payload, Protocol, SaSpi};
 use testudo_ike::output::ChildSaId;
+use testudo_ipsec::sa::{ChildSaParams, EspAlgorithm};
 
 const NETS: [&str; 2] = ["10.50.0.0-10.50.0.255", "10.60.0.0-10.60.0.255"];
 
@@ -109,4 +111,34 @@ fn one_that_is_renewed_twice_sends_by_the_newest() {
     world.settle(0);
     assert!(!sends(&world, first) && sends(&world, newest), "{:#?}", world.hosts[0].log());
     assert_eq!(world.hosts[0].bound.get(&newest), Some(&0));
+}
+
+/// A replacement for the fallback SA is not taken for an SA of a worker, which would have to be like
+/// the old one; and each worker gets its own beside the new one.
+#[test]
+fn other_algorithms_give_all_of_them_anew() {
+    for (side, both) in [(0, false), (1, false), (0, true), (1, true)] {
+        for made in [1, 2, 5] {
+            let mut world = hosts(1, Weather::FAIR, [workers(4), workers(4)], |index, connection| {
+                if index != side && !both {
+                    both_ciphers(index, connection);
+                }
+            });
+            world.initiate(0);
+            world.run_until(|world| world.hosts[0].installed.len() == made);
+            reload(&mut world, side, other_cipher);
+            if both {
+                reload(&mut world, 1 - side, other_cipher);
+            }
+            world.run_secs(600);
+            assert_lossless(&world);
+            for host in &world.hosts {
+                assert_eq!(host.sas().len(), 1);
+                let is_new = |params: &ChildSaParams| params.algorithm == EspAlgorithm::Aes256Gcm16;
+                assert!(host.installed.values().all(is_new), "{side} {both} {made}: {:#?}", host.log());
+            }
+            assert_tunnels(&world, 5);
+            assert_eq!((bound(&world, 0), bound(&world, 1)), (vec![0, 1, 2, 3], vec![0, 1, 2, 3]));
+        }
+    }
 }
