@@ -244,6 +244,7 @@ fn conclude(
         loads: &mut loads,
         interrupted,
         stall: Duration::from_secs(args.stall),
+        pause: Duration::from_millis(args.downtime),
         fenced: false,
     };
     let progress = Progress::new();

@@ -78,6 +78,8 @@ pub(super) struct Transfer<'a> {
     pub(super) interrupted: &'a AtomicBool,
     /// A migration without progress for that long is cancelled.
     pub(super) stall: Duration,
+    /// The longest pause of the virtual machine that is allowed. QEMU may not answer in it.
+    pub(super) pause: Duration,
     /// The destination does not start the virtual machine by itself any more.
     pub(super) fenced: bool,
 }
@@ -119,11 +121,14 @@ impl Transfer<'_> {
         let mut cancelled: Option<Cause> = None;
         let (mut sent, mut moved) = (0, Instant::now());
         loop {
-            let migration = match self.source.migration() {
-                Ok(migration) => migration,
+            let (migration, patience) = match self.source.migration() {
+                Ok(migration) => (migration, self.stall),
                 Err(error) if error.is_gone() => return End::SourceGone,
-                // It may answer the next time; without an answer there is no progress either.
-                Err(_) => Migration { phase: Phase::Active, answer: json!(null) },
+                // It may answer the next time. While it sends what is left in the pause, it does not.
+                Err(_) => {
+                    let unknown = Migration { phase: Phase::Active, answer: json!(null) };
+                    (unknown, self.stall + self.pause)
+                }
             };
             match migration.phase {
                 Phase::Active => {}
@@ -139,9 +144,9 @@ impl Transfer<'_> {
             if transferred > sent {
                 (sent, moved) = (transferred, Instant::now());
             }
-            let stalled = moved.elapsed() > self.stall;
+            let stalled = moved.elapsed() > patience;
             if cancelled.is_none() {
-                if let Some(cause) = self.cause(stalled) {
+                if let Some(cause) = self.cause(stalled.then_some(patience)) {
                     match self.break_off() {
                         // It has its own time to end.
                         BreakOff::Cancelled => (cancelled, moved) = (Some(cause), Instant::now()),
@@ -151,7 +156,7 @@ impl Transfer<'_> {
                     }
                 }
             } else if stalled {
-                return End::Undecided(Cause::Stalled(self.stall));
+                return End::Undecided(Cause::Stalled(patience));
             }
             sleep(POLL);
         }
@@ -169,14 +174,14 @@ impl Transfer<'_> {
         End::Completed(migration)
     }
 
-    fn cause(&mut self, stalled: bool) -> Option<Cause> {
+    fn cause(&mut self, stalled_for: Option<Duration>) -> Option<Cause> {
         if self.interrupted.load(Ordering::Relaxed) {
             return Some(Cause::Interrupted);
         }
         if let Some(Err(end)) = self.watch.as_mut().map(|watch| watch.look()) {
             return Some(end.into());
         }
-        stalled.then_some(Cause::Stalled(self.stall))
+        stalled_for.map(Cause::Stalled)
     }
 
     /// Cancels the migration unless the destination has everything. The destination gets `stop`

@@ -227,6 +227,22 @@ fn a_killed_command_does_no_harm() {
     hosts.run_at_destination();
 }
 
+/// QEMU does not answer while the virtual machine stands still, here for longer than the command
+/// waits for an answer (10 s).
+#[test]
+fn a_long_pause_is_not_a_stall() {
+    let hosts = Hosts::start("migrate-pause");
+    // QEMU's own limit does not hold in the pause.
+    let slow = format!("qdisc add dev {} root tbf rate 80mbit burst 64k latency 100ms", WIRE_PORTS[1]);
+    hosts.t.wire.run("tc", slow.split(' ')).unwrap();
+    let done = hosts.command(&["--downtime", PAUSE, "--stall", "1"]).run_any().unwrap();
+    let report = report(&done);
+    assert!(done.status.success(), "{report:#}");
+    let paused = report["figures"]["downtime_ms"].as_u64();
+    assert!(paused > Some(12_000), "{report:#}");
+    hosts.run_at_destination();
+}
+
 /// What it has to say is lost, and nothing else.
 #[test]
 fn a_full_disk_does_no_harm() {
