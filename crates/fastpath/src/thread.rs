@@ -106,7 +106,8 @@ mod tests {
         let helper = "thread::tests::helper_that_raises_its_session";
         let mut leader = std::process::Command::new("setsid");
         leader.arg("--wait").arg(std::env::current_exe().unwrap()).args(["--exact", "--ignored", helper]);
-        assert!(leader.env(LEADER, "").status().unwrap().success());
+        let output = leader.env(LEADER, "").output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     }
 
     #[test]
