@@ -164,7 +164,8 @@ fn report(what: &str, mut times: Vec<Duration>) {
 
 #[test]
 fn all_members_have_the_same_messages_in_the_same_order() {
-    let mut rig = Rig::start("engine");
+    // A member that is put out does not get what it has missed.
+    let mut rig = Rig::start_with("engine", 3, Ring::patient);
     let each = 2000_u32;
     // 24 MB: what corosync takes only in portions.
     for n in 0..each {
