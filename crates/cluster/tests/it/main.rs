@@ -11,6 +11,7 @@ mod handovers;
 mod leases;
 mod leave;
 mod listing;
+mod nodes;
 mod paths;
 mod random;
 mod routed;

@@ -429,7 +429,8 @@ impl World {
                 }
             }
             Arrival::Heartbeat(node, link, bytes) => {
-                if let Some(member) = &mut self.nodes[node].member {
+                // A node that was added to the cluster may not have been started.
+                if let Some(member) = self.nodes.get_mut(node).and_then(|node| node.member.as_mut()) {
                     member.handle_heartbeat(now, link, &bytes);
                 }
             }
