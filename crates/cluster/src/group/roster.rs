@@ -233,6 +233,19 @@ mod tests {
         assert!(!have(&rosters, &[2, 3]) && have(&rosters, &[2, 3, 4]));
     }
 
+    #[cfg(feature = "corosync")]
+    #[test]
+    fn half_of_both_rosters_is_enough_where_that_is_asked() {
+        let mut rosters = Rosters { settled: roster(0, &[1, 2, 3, 4]), next: None };
+        let half = |rosters: &Rosters, here: &[u32]| {
+            rosters.majorities().have_half(|node| here.contains(&node.get().into()))
+        };
+        assert!(half(&rosters, &[1, 2]) && half(&rosters, &[1, 2, 3]));
+        assert!(!half(&rosters, &[1]) && !half(&rosters, &[1, 7, 8]), "others do not count");
+        assert!(rosters.take_next(roster(1, &[1, 2, 3, 4, 5])));
+        assert!(!half(&rosters, &[1, 2]) && half(&rosters, &[1, 2, 5]));
+    }
+
     /// What the safety of a change rests on.
     #[test]
     fn any_two_majorities_of_neighbouring_rosters_meet() {

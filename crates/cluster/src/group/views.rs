@@ -438,3 +438,28 @@ impl Views {
         false
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::group::roster::Rosters;
+
+    /// A member that has begun the view may send any number of them.
+    #[test]
+    fn while_a_view_forms_a_bounded_number_of_its_rests_is_kept_and_of_no_other() {
+        let node = NodeId::new(1).unwrap();
+        let ring = RingId { seq: 3, node: 1 };
+        let rosters = Rosters::first([(node, Vec::new())]);
+        let view = View { ring, members: vec![node], quorate: true };
+        let mut views = Views::new(Durable::default());
+        let of = |ring, serial| MessageName { ring, epoch: 2, serial };
+        assert!(!views.rest_came(node, of(ring, 0), vec![1]) && views.early.is_empty(), "there is no view");
+        views.stage = Stage::Forming(Exchange::new(view, rosters, QuorumRule::Majority));
+        views.rest_came(node, of(RingId { seq: 2, node: 1 }, 0), vec![1]);
+        assert!(views.early.is_empty(), "it is of another ring");
+        for serial in 0..100 {
+            assert!(!views.rest_came(node, of(ring, serial), vec![1]), "no message waits for it yet");
+        }
+        assert_eq!(views.early.len(), MAX_EARLY_RESTS);
+    }
+}

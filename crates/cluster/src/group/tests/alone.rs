@@ -56,6 +56,18 @@ fn who_has_just_started_or_has_lost_its_engine_waits_for_the_other() {
     assert_eq!(current_and_fresh(&net, 1), (vec![1], vec![2]));
 }
 
+/// It stood still, and the other may have gone on meanwhile.
+#[test]
+fn who_was_put_out_is_in_no_view_and_waits_for_the_other() {
+    let mut net = two();
+    let now = net.now;
+    net.node(1).group.handle_event(now, EngineEvent::PutOut);
+    net.collect();
+    assert!(!net.node(1).in_view);
+    assert!(!goes_on(&mut net, 1));
+    assert!(goes_on(&mut net, 2));
+}
+
 /// A cluster of two that has lost one node for good goes on as a cluster of one.
 #[test]
 fn whose_neighbour_is_no_longer_configured_begins_with_nothing_after_its_patience() {

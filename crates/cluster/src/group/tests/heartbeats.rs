@@ -370,6 +370,23 @@ fn takeovers_wait_for_what_a_node_without_quorum_has_granted_itself() {
     assert!(start.wait_until >= net.now.plus(ends_in(&net, 3)), "node 3 may send until then");
 }
 
+/// It may have promised anything after the moment to which it has gone back.
+#[test]
+fn takeovers_wait_for_what_a_machine_that_has_gone_back_in_time_may_have_promised() {
+    let mut net = stop(5);
+    net.view(&[1, 2, 3, 4], true);
+    net.settle();
+    net.isolate(1);
+    net.pass(1000);
+    let now = net.now;
+    net.node(1).group.rolled_back(now);
+    net.view(&[1, 2, 3, 4], true);
+    net.settle();
+    let start = net.node(2).last_view().clone();
+    assert_eq!((start.current, start.fresh), ([2, 3, 4].map(id).to_vec(), vec![id(1)]));
+    assert_eq!(start.wait_until.since(now), FENCE * 9 / 8, "to node 5: the others hear nothing of both");
+}
+
 #[test]
 fn a_machine_that_has_gone_back_in_time_is_fenced_at_once() {
     let mut net = forward(3);

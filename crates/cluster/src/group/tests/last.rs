@@ -69,6 +69,41 @@ fn a_view_that_one_node_never_began_does_not_hold_up_the_others() {
     assert!(!go_on(&mut net, &[1]), "it cannot know that");
 }
 
+/// Any view after a formed one has half of its nodes. Beside a view that has not formed another may
+/// go on, with any one of them.
+#[test]
+fn half_of_the_members_keep_a_fence_open_once_the_view_has_formed() {
+    for formed in [true, false] {
+        let mut net = running(4);
+        net.node(3).slow_disk = !formed;
+        net.view(&[1, 2, 3], true);
+        net.settle();
+        net.pass(200);
+        assert!(net.nodes[&1].fence > net.now, "all hear it");
+        net.lost = [(1, 3), (3, 1)].into();
+        net.pass(500);
+        assert_eq!(net.nodes[&1].fence > net.now, formed, "node 2 alone hears it");
+        assert!(net.nodes[&2].fence > net.now);
+    }
+}
+
+/// Node 3 has begun a view of nodes 1 and 3, and forgotten what it began before. Node 1 says that
+/// there was no such view: nodes 4 and 5, which are away, cannot have been in another.
+#[test]
+fn members_that_may_go_on_do_not_wait_for_what_one_of_them_has_forgotten() {
+    let mut net = running(5);
+    assert!(go_on(&mut net, &[1, 2, 3]));
+    net.view(&[1, 3], true);
+    for (ring, _, from, bytes) in std::mem::take(&mut net.order) {
+        net.deliver_to(3, ring, from, &bytes);
+    }
+    net.collect();
+    assert!(net.nodes[&3].in_view && !net.nodes[&1].in_view);
+    net.restart(3);
+    assert!(go_on(&mut net, &[1, 2, 3]));
+    assert_eq!(current_and_fresh(&net, 1), (vec![1, 2], vec![3]));
+}
+
 #[test]
 fn a_node_that_starts_anew_waits_for_all() {
     let mut net = running(3);

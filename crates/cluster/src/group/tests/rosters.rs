@@ -257,3 +257,33 @@ fn a_node_that_was_away_while_it_was_removed_does_not_go_on_beside_a_daemon() {
     assert!(!net.node(3).in_view && net.node(3).fence <= now);
     assert_eq!(ask(&mut net, 3, &remove(1)), Err(ChangeError::NoView));
 }
+
+/// Another view may go on from the one before, and knows nothing of the change.
+#[test]
+fn nothing_is_changed_before_the_view_has_begun_at_all_members() {
+    let mut net = Net::new(3);
+    net.node(3).slow_disk = true;
+    begin(&mut net, &[1, 2, 3]);
+    net.pass(1000);
+    assert!(net.nodes[&1].in_view && net.nodes[&2].in_view);
+    assert_eq!(ask(&mut net, 1, &add(4)), Err(ChangeError::NoView));
+    net.write(3);
+    net.pass(100);
+    assert_eq!(ask(&mut net, 1, &add(4)), Ok(1));
+}
+
+/// It is quorate only if the other cannot have gone on. Two of four are not.
+#[test]
+fn one_of_two_nodes_takes_the_other_out_and_two_of_four_take_none() {
+    let mut net = Net::new(2);
+    begin(&mut net, &[1, 2]);
+    begin(&mut net, &[1]);
+    assert_eq!(change(&mut net, 1, &remove(2)), 1);
+    assert_eq!(rosters(&net, 1), (1, vec![1], None));
+    let mut net = Net::new(4);
+    begin(&mut net, &[1, 2, 3, 4]);
+    begin(&mut net, &[1, 2]);
+    assert!(net.nodes[&1].in_view);
+    let few = ask(&mut net, 1, &remove(4));
+    assert!(matches!(few, Err(ChangeError::NoMajority { .. })), "{few:?}");
+}

@@ -134,6 +134,22 @@ fn those_who_wait_in_vain_begin_anew() {
     assert_eq!(current_and_fresh(&net, 2), (vec![1, 3], vec![2]));
 }
 
+/// The layer above is told that there is no quorum, and not again when one of the members has
+/// become impatient.
+#[test]
+fn who_waits_is_told_so_once() {
+    let mut net = forgetful();
+    let told = |net: &Net| [1, 3].map(|node| net.nodes[&node].views.len());
+    let before = told(&net);
+    net.pass(29_900);
+    net.pass_without_carrying(200);
+    assert_eq!(net.order.len(), 2, "each says that it has waited for long enough");
+    assert!(net.deliver());
+    assert_eq!((told(&net), net.node(1).in_view), (before, false));
+    net.settle();
+    assert_eq!((told(&net), net.node(1).in_view), (before.map(|told| told + 1), true));
+}
+
 #[test]
 fn who_waits_goes_on_as_without_quorum() {
     let mut net = forgetful();

@@ -277,3 +277,60 @@ fn needs(bytes: &[u8]) -> Option<u64> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::RingId;
+
+    const RING: RingId = RingId { seq: 3, node: 1 };
+
+    fn node(number: u32) -> NodeId {
+        NodeId::new(number).unwrap()
+    }
+
+    fn at(ms: u64) -> Time {
+        Time(Duration::from_millis(1000 + ms))
+    }
+
+    fn message(kind: Kind, serial: u64) -> Vec<u8> {
+        frame::rest(&Header { kind, ring: RING, epoch: 2, serial }, b"octets")
+    }
+
+    #[test]
+    fn messages_that_wait_follow_their_rest_and_nothing_is_asked_for_behind_the_last() {
+        let mut bulk = BulkTransfer::new(node(3), &[node(3)], BULK_SINCE_VERSION);
+        bulk.wait_first(at(0), node(1), message(Kind::Bulk, 5));
+        bulk.wait(node(2), message(Kind::Batch, 6));
+        bulk.wait(node(1), message(Kind::Bulk, 7));
+        assert!(bulk.next().is_none(), "the rest has not come");
+        assert_eq!(bulk.missing(at(0)), []);
+        assert_eq!(bulk.missing(at(10)), [(node(1), 5), (node(1), 7)], "a whole message needs none");
+        bulk.keep(node(1), 7, b"rest".to_vec());
+        assert!(bulk.next().is_none(), "that is a later one's");
+        bulk.keep(node(1), 5, b"rest".to_vec());
+        let mut weights = Vec::new();
+        while let Some((.., weight)) = bulk.next() {
+            weights.push(weight);
+            bulk.taken_in(at(20));
+        }
+        assert_eq!(weights, [WEIGHT_WITH_REST, 1, WEIGHT_WITH_REST]);
+        assert_eq!((bulk.has_waiting(), bulk.goes_on(), bulk.next_timeout()), (false, false, None));
+    }
+
+    #[test]
+    fn a_rest_that_is_asked_for_again_and_again_is_sent_once_in_an_interval() {
+        let mut bulk = BulkTransfer::new(node(1), &[node(3)], BULK_SINCE_VERSION);
+        bulk.sent.push_back(SentRest { serial: 5, octets: vec![7; 9], delivered: None, again: None });
+        let of = MessageName { ring: RING, epoch: 2, serial: 5 };
+        let mut queue = EngineQueue::default();
+        let sent: Vec<u64> = (0..=250)
+            .step_by(10)
+            .filter(|ms| {
+                bulk.send_asked(&mut queue, at(*ms), of);
+                queue.pop().is_some()
+            })
+            .collect();
+        assert_eq!((sent, bulk.missing), (vec![0, 100, 200], 1));
+    }
+}

@@ -320,4 +320,49 @@ mod tests {
         assert!(!history.has_state_of(node(1), &outcome(6, &[1], &[1], true)), "all begin with nothing");
         assert!(!history.has_state_of(node(1), &outcome(6, &[1, 2], &[2], false)));
     }
+
+    fn nodes(numbers: &[u32]) -> Vec<NodeId> {
+        numbers.iter().copied().map(node).collect()
+    }
+
+    /// The view with the lowest node goes on where it is split into halves, and no view goes on
+    /// from one that may have been overtaken.
+    #[test]
+    fn members_that_vote_go_on_if_they_carry_the_last_formed_view_and_each_later_one() {
+        let mut history = History::new(Durable::default());
+        begin(&mut history, &outcome(1, &[1, 2, 3, 4], &[1, 2, 3, 4], false));
+        assert!(!history.lets_go_on(&nodes(&[1, 2, 3, 4])), "nothing is known to be formed");
+        assert!(!history.is_formed());
+        history.begun_everywhere();
+        assert!(history.is_formed());
+        assert!(history.lets_go_on(&nodes(&[1, 2])) && history.lets_go_on(&nodes(&[2, 3, 4])));
+        assert!(!history.lets_go_on(&nodes(&[3, 4])) && !history.lets_go_on(&nodes(&[1])));
+        begin(&mut history, &outcome(2, &[1, 2, 3], &[1, 2, 3], false));
+        assert!(history.lets_go_on(&nodes(&[1, 2])), "of both");
+        assert!(!history.lets_go_on(&nodes(&[1, 4])), "half of the first view, and a third of the second");
+        assert!(!history.lets_go_on(&nodes(&[3, 4])));
+        history.begun_everywhere();
+        assert!(!history.lets_go_on(&nodes(&[1])) && history.lets_go_on(&nodes(&[2, 3])));
+    }
+
+    #[test]
+    fn few_go_on_straight_from_a_view_or_as_the_last_while_the_others_are_no_majority() {
+        let of = |count: u32| Rosters { settled: Roster::of(0, (1..=count).map(node)), next: None };
+        let mut history = History::new(Durable::default());
+        let lets = |history: &History, members: &[u32], count: u32| {
+            history.lets_few_go_on(&nodes(members), &of(count))
+        };
+        assert!(!lets(&history, &[1, 2], 4), "it has just started");
+        begin(&mut history, &outcome(1, &[1, 2], &[1, 2], false));
+        assert!(lets(&history, &[1], 3), "straight");
+        history.interrupt();
+        assert!(lets(&history, &[1, 2], 4), "both were in the last view, and the others are half");
+        assert!(!lets(&history, &[1, 2], 5), "the others are three of five");
+        assert!(!lets(&history, &[1, 3], 4), "node 2 may have gone on");
+        let mut rosters = of(4);
+        rosters.next = Some(Roster::of(1, (1..=5).map(node)));
+        assert!(!history.lets_few_go_on(&nodes(&[1, 2]), &rosters), "the others are most of the next roster");
+        history.roll_back();
+        assert!(!lets(&history, &[1, 2], 4));
+    }
 }

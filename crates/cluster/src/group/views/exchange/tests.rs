@@ -199,6 +199,28 @@ fn a_node_that_has_forgotten_makes_a_majority_that_remembers_no_less_current() {
     assert_eq!(among(&[1, 3]), Err(vec![2]), "nodes 2 and 3 may have gone on together");
 }
 
+/// Nodes 4 and 5 are away, and node 3 may have begun a view with them that it has forgotten.
+#[test]
+fn three_of_five_that_cannot_say_what_they_have_begun_may_have_gone_on() {
+    let (last, void) = (begun(4, &[1, 2, 3, 4, 5]), begun(6, &[1, 2, 3, 4, 5]));
+    let rosters = Rosters::first((1..=5).map(|number| (node(number), Vec::new())));
+    let among = |members: &[u32]| {
+        let members: Vec<NodeId> = members.iter().copied().map(node).collect();
+        let view = View { ring: RingId { seq: 9, node: 1 }, members: members.clone(), quorate: true };
+        let mut exchange = Exchange::new(view, rosters.clone(), QuorumRule::Majority);
+        for member in members {
+            let heard = match member.get() {
+                3 => Heard { past: Some(Past::new(&void)), ..heard(forgotten(void)) },
+                _ => heard(in_view(last)),
+            };
+            exchange.insert(member, Some(heard));
+        }
+        told(exchange.outcome())
+    };
+    assert_eq!(among(&[1, 2, 3]), Err(vec![4, 5]));
+    assert_eq!(among(&[1, 2, 3, 4]), Ok((vec![1, 2, 4], false)), "two of five may not");
+}
+
 #[test]
 fn who_holds_a_view_that_began_at_some_only_is_current_if_it_is_here() {
     let later = in_view(begun(5, &[1, 2, 3]));

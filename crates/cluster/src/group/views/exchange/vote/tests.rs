@@ -142,3 +142,18 @@ fn a_view_is_formed_if_all_of_its_nodes_say_that_they_have_begun_it() {
     members[0] = restarted(1, view(5, &[1, 4]));
     assert_eq!(vote(two, &members), outvoted(&[1]), "it may have gone on alone");
 }
+
+/// All have started anew since then; two of them have begun a later view with a node that is away.
+#[test]
+fn a_view_is_formed_also_if_some_of_its_nodes_have_begun_a_later_one_since() {
+    let (three, later) = (view(4, &[1, 2, 3]), view(5, &[1, 2, 4]));
+    let goes_on = |number| {
+        let (_, _, mut past) = restarted(number, three);
+        past.begin(three, &[]);
+        (number, later, past)
+    };
+    let members = [goes_on(1), goes_on(2), restarted(3, three)];
+    assert_eq!(vote(Begun::default(), &members), Vote::Carried);
+    let members = [goes_on(1), goes_on(2), restarted(3, view(3, &[1, 2, 3, 5]))];
+    assert_eq!(vote(Begun::default(), &members), outvoted(&[]), "node 3 does not say that it began it");
+}
