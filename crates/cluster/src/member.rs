@@ -19,6 +19,8 @@ mod numbers;
 mod output;
 mod relay;
 mod replication;
+#[cfg(test)]
+mod samples;
 mod shards;
 mod status;
 mod view;

@@ -189,3 +189,40 @@ fn a_node_that_has_joined_gets_no_lane_before_its_numbers_begin() {
         assert!(!world.nodes[2].shards.0.is_empty());
     }
 }
+
+/// A node that was cut off comes back with its Child SAs. It may have used all of its numbers, and
+/// so may the former self of a node that has lost its memory.
+#[test]
+fn a_node_that_comes_back_sends_with_stripes_of_after_only_and_keeps_what_it_has() {
+    for crashes in [true, false] {
+        let mut world = World::established_with(3, 1, 1, BY_PACKET);
+        let away = (0..3).find(|node| Some(*node) != world.owner_of(0)).unwrap();
+        let others: Vec<usize> = (0..3).filter(|node| *node != away).collect();
+        let stripes = |world: &World, node: usize| {
+            let (child, (_, starts)) = world.nodes[node].installed.iter().next().unwrap();
+            (*child, starts.clone())
+        };
+        let (child, before) = stripes(&world, away);
+        assert_eq!(before.len(), 1, "all three have a part of the first stripe");
+        match crashes {
+            true => world.crash(away, false),
+            false => world.view(&[away]),
+        }
+        world.view(&others);
+        world.run(Duration::from_secs(3));
+        if crashes {
+            world.restart(away);
+        }
+        world.view(&[0, 1, 2]);
+        world.run(Duration::from_secs(3));
+        world.assert_tunnel(0);
+        let (found, after) = stripes(&world, away);
+        let new: Vec<u64> = after.difference(&before).copied().collect();
+        assert_eq!(new.len(), 1, "{after:?}");
+        assert!(new[0] > before.iter().copied().max().unwrap());
+        match crashes {
+            true => assert_eq!(after.len(), 1, "{after:?}"),
+            false => assert_eq!(found, child, "it is not installed anew"),
+        }
+    }
+}

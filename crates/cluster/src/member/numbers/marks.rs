@@ -397,3 +397,6 @@ fn why_doubtful(core: &Core, spi: Spi) -> String {
         false => format!("the replay floor of Child SA {spi} may be forged"),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -345,3 +345,6 @@ impl Numbers {
         core.group.set_row_clocks(if planted(Plant::RowsNotTold) { Vec::new() } else { shown });
     }
 }
+
+#[cfg(test)]
+mod tests;

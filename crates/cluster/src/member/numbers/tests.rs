@@ -41,3 +41,28 @@ fn of_a_child_sa_that_ends_no_block_is_left() {
     assert_eq!(used, [(OTHER, 1), (OTHER, 2), (OTHER, 3)]);
     assert!(!own.awaits(OTHER));
 }
+
+/// Blocks from an earlier time as standby lie below others that have been used since.
+#[test]
+fn who_becomes_standby_drops_what_it_was_granted_as_one_before_and_nothing_else() {
+    let member = &mut crate::member::samples::member();
+    let (core, numbers, replicas) =
+        (&member.core, &mut member.replication.numbers, &mut member.replication.replicas);
+    let shards: Vec<Shard> = core.table.standby_of(core.node).iter().take(2).collect();
+    let (now, before) = (shards[0], shards[1]);
+    let mut add = |shard, number, own| {
+        let child = crate::member::samples::child(shard, number);
+        let (spi, block) = (child.params.spi_in, SequenceBlock { next: 5, end: 9 });
+        replicas.insert_child(child);
+        numbers.own.due.push_back(Coming { spi, block, at_once: true, bulk: true, own });
+        numbers.standby.push_back((Position::default(), spi, block));
+        spi
+    };
+    let spis = [add(now, 0, true), add(now, 1, false), add(before, 0, false)];
+    numbers.became_standby(core, replicas, std::iter::once(now).collect());
+    let due: Vec<Spi> = numbers.own.due.iter().map(|due| due.spi).collect();
+    assert_eq!(due, [spis[0], spis[2]], "its own blocks, and those of shards whose standby it was already");
+    assert_eq!(numbers.standby.iter().map(|(_, spi, _)| *spi).collect::<Vec<_>>(), [spis[2]]);
+    let outdated = spis.map(|spi| replicas.child(spi).unwrap().outdated);
+    assert_eq!(outdated, [true, true, false]);
+}

@@ -204,3 +204,6 @@ impl Replication {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

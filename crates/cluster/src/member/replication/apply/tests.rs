@@ -1,0 +1,88 @@
+use super::*;
+use crate::member::Member;
+use crate::member::samples::{START, child, first, id, member, spread_child, stripe};
+
+/// What the member has asked of its data plane since, in short.
+fn asked(member: &mut Member) -> Vec<String> {
+    let mut asked = Vec::new();
+    while let Some(output) = member.core.outputs.pop_front() {
+        match output {
+            MemberOutput::InstallChild { params, .. } => asked.push(format!("install {}", params.spi_in)),
+            MemberOutput::Ike(Output::RemoveChild { spi_in, .. }) => asked.push(format!("remove {spi_in}")),
+            MemberOutput::Ike(Output::SwitchChild { from, to }) => {
+                asked.push(format!("switch {} to {}", from.0, to.0));
+            }
+            _ => {}
+        }
+    }
+    asked
+}
+
+/// Another node publishes a Child SA. True if this node is to send with the stripe.
+fn publish(member: &mut Member, child: &ChildReplica, stripe: &Stripe) -> bool {
+    let Member { core, replication, .. } = member;
+    replication.numbers.stripes.clear();
+    replication.spread_child_added(core, START, Position::default(), child.state(), stripe.clone());
+    replication.numbers.is_asked(stripe.spi)
+}
+
+/// Its owner publishes it once more for a node that has joined.
+#[test]
+fn a_spread_child_sa_is_installed_once_and_its_stripe_is_used_once() {
+    let member = &mut member();
+    let child = spread_child(first(member.core.table.owned_by(id(2))), 0);
+    let spi = child.params.spi_in;
+    assert!(publish(member, &child, &stripe(spi)));
+    assert_eq!(asked(member), [format!("install {spi}")]);
+    let known = member.replication.replicas.child(spi).unwrap().id;
+    let next = Stripe { first_row: 1 << 16, start: 1 + (2 << 16), ..stripe(spi) };
+    assert!(!publish(member, &child, &next), "that stripe has an update of its own");
+    assert_eq!(asked(member), [""; 0]);
+    let found = member.replication.replicas.child(spi).unwrap();
+    assert_eq!((found.id, &found.spread.as_ref().unwrap().stripe), (known, &next));
+    // Another Child SA may have the SPI of one that ended while this node was away.
+    let mut other = spread_child(spi.shard(), 0);
+    other.params.spi_out = Spi(0x3000);
+    assert!(publish(member, &other, &stripe(spi)));
+    assert_eq!(asked(member), [format!("remove {spi}"), format!("install {spi}")]);
+}
+
+/// Exactly up to there numbers count as seen on the node that carries the lanes next.
+#[test]
+fn how_far_a_carrier_got_in_its_lanes_is_kept() {
+    let member = &mut member();
+    let replication = &mut member.replication;
+    let (spread, plain) = (spread_child(Shard(1), 0), child(Shard(1), 1));
+    let spis = [&spread, &plain].map(|child| child.params.spi_in);
+    [spread, plain].into_iter().for_each(|child| replication.replicas.insert_child(child));
+    let told = spis.map(|spi| (spi, vec![(Shard(4), 70), (Shard(5), 80)]));
+    replication.lane_tops_told(&told);
+    replication.lane_tops_told(&[(spis[0], vec![(Shard(5), 90)])]);
+    let tops = &replication.replicas.child(spis[0]).unwrap().spread.as_ref().unwrap().tops;
+    assert_eq!(tops.iter().map(|(lane, top)| (lane.0, *top)).collect::<Vec<_>>(), [(4, 70), (5, 90)]);
+    assert!(replication.replicas.child(spis[1]).unwrap().spread.is_none());
+}
+
+/// A switch waits until the new Child SA has numbers. It does not outlive either of the two.
+#[test]
+fn a_switch_that_waits_takes_place_before_one_of_its_child_sas_goes() {
+    for gone in 0..2 {
+        let member = &mut member();
+        let Member { core, replication, .. } = &mut *member;
+        let children = [0, 1, 2, 3].map(|number| spread_child(Shard(1), number));
+        let spis = children.each_ref().map(|child| child.params.spi_in);
+        children.into_iter().for_each(|child| replication.replicas.insert_child(child));
+        for [from, to] in [[0, 1], [2, 3]] {
+            replication.numbers.sends_with(core, Position::default(), stripe(spis[to]));
+            replication.switched(core, spis[from], spis[to]);
+        }
+        assert_eq!(asked(member), [""; 0], "the numbers have not come");
+        let Member { core, replication, .. } = &mut *member;
+        replication.child_gone(core, START, spis[gone]);
+        let switched = format!("switch {} to {}", spis[0].0, spis[1].0);
+        assert_eq!(asked(member), [switched, format!("remove {}", spis[gone])]);
+        let Member { core, replication, .. } = &mut *member;
+        replication.numbers.stripes_stable(core, &replication.replicas, Position::default());
+        assert_eq!(asked(member), [format!("switch {} to {}", spis[2].0, spis[3].0)]);
+    }
+}

@@ -1,0 +1,96 @@
+//! For unit tests: a member in no view, and Child SAs that no peer has.
+
+use super::counter::Counter;
+use super::numbers::blocks::Ledger;
+use super::replication::replicas::{ChildReplica, SpreadReplica};
+use super::{Member, MemberConfig};
+use crate::group::{ClusterKey, Durable, GroupConfig};
+use crate::node::NodeId;
+use crate::shard::Ranking;
+use crate::update::Stripe;
+use std::time::Duration;
+use testudo_base::lane::Spread;
+use testudo_base::shard::ShardSet;
+use testudo_base::spi::{Shard, Spi};
+use testudo_ike::message::IkeSpi;
+use testudo_ike::output::{ChildSaId, Time};
+use testudo_ipsec::sa::{ChildSaParams, Encapsulation, EspAlgorithm, HeaderCopy, KeyMaterial, Mode};
+
+/// When tests begin.
+pub(super) const START: Time = Time(Duration::from_secs(100));
+
+pub(super) fn id(number: u32) -> NodeId {
+    NodeId::new(number).unwrap()
+}
+
+/// Node 1 of two, which share all shards and know spread Child SAs.
+pub(super) fn member() -> Member {
+    let nodes = vec![id(1), id(2)];
+    let group = GroupConfig::new(id(1), nodes.clone(), ClusterKey::new([7; 32]));
+    let config = MemberConfig::new(group);
+    let mut member =
+        Member::new(config, Durable::default(), [Box::new(Counter(1)), Box::new(Counter(2))], START);
+    member.core.table.view(&nodes, Ranking::Balanced);
+    member.core.view.version = GroupConfig::NEWEST;
+    member
+}
+
+/// The first shard among these.
+pub(super) fn first(shards: ShardSet) -> Shard {
+    shards.iter().next().expect("there is one")
+}
+
+/// A Child SA of that shard, which is the only one of its shard with that number.
+pub(super) fn child(shard: Shard, number: u32) -> ChildReplica {
+    let spi_in = Spi(shard.spis().start().0 + 0x400 + number);
+    let params = ChildSaParams {
+        spi_in,
+        spi_out: Spi(0x2000),
+        algorithm: EspAlgorithm::Aes128Gcm16,
+        key_in: KeyMaterial(vec![1; 20]),
+        key_out: KeyMaterial(vec![2; 20]),
+        esn: true,
+        replay_window: 64,
+        local_ts: Vec::new(),
+        remote_ts: Vec::new(),
+        local: "192.0.2.1:0".parse().unwrap(),
+        remote: "192.0.2.2:0".parse().unwrap(),
+        encapsulation: Encapsulation::Plain,
+        mode: Mode::Tunnel,
+        copy: HeaderCopy::default(),
+    };
+    ChildReplica {
+        id: ChildSaId(spi_in.0.into()),
+        ike: IkeSpi(1),
+        connection: "peer".into(),
+        name: "net".into(),
+        params: Box::new(params),
+        replaces: None,
+        place: 1 << 32,
+        switched: false,
+        ledger: Ledger::NEW,
+        mark: 0,
+        mark_at: START,
+        rate: 0,
+        measured: (0, START),
+        order: 0,
+        stale: false,
+        outdated: false,
+        spread: None,
+    }
+}
+
+/// The first stripe of a Child SA, for both nodes.
+pub(super) fn stripe(spi: Spi) -> Stripe {
+    let nodes = vec![id(1), id(2)];
+    Stripe { spi, by: Spread::Packet, first_row: 0, rows: 1 << 16, start: 1, nodes }
+}
+
+/// A Child SA that is spread.
+pub(super) fn spread_child(shard: Shard, number: u32) -> ChildReplica {
+    let mut child = child(shard, number);
+    let stripe = stripe(child.params.spi_in);
+    child.ledger.reserved = stripe.end();
+    child.spread = Some(Box::new(SpreadReplica::new(stripe)));
+    child
+}
