@@ -163,6 +163,11 @@ fn what_a_router_tells_one_node_all_nodes_hear() {
     world.run(LAN * 2);
     assert_eq!([0, 1, 2].map(|node| world.nodes[node].too_big.len()), [1, 0, 1]);
     assert_eq!(world.nodes[2].too_big[0], told);
+    // Where all nodes receive what routers say, they hear it once.
+    let mut world = World::begun(3, 0, 1105, Duration::from_millis(50));
+    member(&mut world, 1).relay_too_big(&told);
+    world.run(LAN * 2);
+    assert!(world.nodes.iter().all(|node| node.too_big.is_empty()));
 }
 
 /// The standby of a suspect carries its packets, and others relay them to it.

@@ -287,6 +287,70 @@ fn a_command_to_a_node_that_comes_counts() {
     assert!(cluster.configured.contains(&(id(3), 7)));
 }
 
+/// What its operators wanted comes last, although it had it already.
+#[test]
+fn a_command_that_repeats_what_only_this_node_has_counts() {
+    let mut cluster = three();
+    cluster.give(1, 1, Effect::Set(connection("a")), "a1");
+    cluster.settle();
+    cluster.view(&[1, 2]);
+    cluster.start(3);
+    assert!(!cluster.give(3, 1, Effect::Set(connection("a")), "a3"), "it is a file");
+    cluster.begin(&[1, 2, 3]);
+    while cluster.members[&id(3)].configuration.hearing.is_none() {
+        assert!(cluster.step());
+    }
+    assert!(cluster.give(3, 7, Effect::Set(connection("a")), "a3"));
+    cluster.settle();
+    assert!((1..=3).all(|number| cluster.pieces(number) == ["a3"]));
+    assert!(cluster.configured.contains(&(id(3), 7)));
+}
+
+#[test]
+fn a_command_that_undoes_one_under_way_counts() {
+    let mut cluster = three();
+    cluster.give(1, 1, Effect::Set(connection("a")), "a1");
+    cluster.settle();
+    assert!(cluster.give(1, 2, Effect::Unset(connection("a")), "-"));
+    assert!(cluster.give(1, 3, Effect::Set(connection("a")), "a1"), "all have it, and not for long");
+    cluster.settle();
+    assert!((1..=3).all(|number| cluster.pieces(number) == ["a1"]));
+}
+
+/// Its host has removed one piece and loaded another one since the command.
+#[test]
+fn a_node_that_comes_back_carries_out_a_command_again_behind_what_it_adopts() {
+    let mut cluster = three();
+    cluster.give(1, 1, Effect::Set(connection("a")), "a1");
+    cluster.give(1, 2, Effect::Set(connection("b")), "b1");
+    cluster.settle();
+    cluster.view(&[1, 2]);
+    cluster.give(1, 3, Effect::Set(connection("a")), "a2");
+    cluster.give(1, 4, Effect::Unset(connection("b")), "-");
+    cluster.settle();
+    cluster.asked(3);
+    cluster.begin(&[1, 2, 3]);
+    while cluster.members[&id(3)].configuration.hearing.is_none() {
+        assert!(cluster.step());
+    }
+    assert!(cluster.give(3, 7, Effect::Set(connection("a")), "a3"));
+    cluster.settle();
+    assert_eq!(cluster.asked(3), ["not b1", "a2", "a3"]);
+    assert!((1..=3).all(|number| cluster.pieces(number) == ["a3"]));
+}
+
+/// Without a view a piece is loaded twice.
+#[test]
+fn of_what_was_loaded_without_a_view_the_others_get_the_last() {
+    let mut cluster = three();
+    let member = cluster.members.get_mut(&id(2)).unwrap();
+    member.handle_engine(cluster.now, EngineEvent::Down { reason: "it was restarted".into() });
+    assert!(!cluster.give(2, 1, Effect::Set(connection("a")), "a1"));
+    assert!(!cluster.give(2, 2, Effect::Set(connection("a")), "a2"));
+    cluster.view(&[1, 2, 3]);
+    assert_eq!((cluster.asked(1), cluster.asked(3)), (vec!["a2".into()], vec!["a2".into()]));
+}
+
 #[test]
 fn a_joining_node_takes_the_clusters_items_and_adds_its_new_ones() {
     let mut cluster = three();

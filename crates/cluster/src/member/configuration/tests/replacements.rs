@@ -113,3 +113,27 @@ fn a_replacement_that_others_cannot_judge_is_a_load() {
     cluster.assert_all("a1+x+y");
     assert_eq!((cluster.configured.len(), cluster.outdated.len()), (2, 0));
 }
+
+/// Commands under way count for the names that they name, or for credentials.
+#[test]
+fn the_last_command_of_a_piece_is_none_of_another_piece() {
+    let mut cluster = three();
+    cluster.set(1, 1, "a1");
+    cluster.give(1, 2, Effect::Set(secret("a")), "s1");
+    cluster.settle();
+    let last = |cluster: &Cluster, name: PieceName| {
+        let last = cluster.members[&id(1)].last_command(&name)?;
+        Some(String::from_utf8(last.octets.to_vec()).unwrap())
+    };
+    cluster.give(1, 3, Effect::Set(connection("b")), "b1");
+    assert_eq!(last(&cluster, connection("b")).as_deref(), Some("b1"));
+    assert_eq!(last(&cluster, connection("a")).as_deref(), Some("a1"));
+    assert_eq!(last(&cluster, connection("c")), None);
+    cluster.give(1, 4, Effect::Unset(connection("b")), "-");
+    assert_eq!(last(&cluster, connection("b")), None);
+    assert_eq!(last(&cluster, connection("a")).as_deref(), Some("a1"));
+    assert_eq!(last(&cluster, secret("a")).as_deref(), Some("s1"));
+    cluster.give(1, 5, Effect::ClearCredentials, "clear");
+    assert_eq!(last(&cluster, secret("a")), None);
+    assert_eq!(last(&cluster, connection("a")).as_deref(), Some("a1"));
+}
