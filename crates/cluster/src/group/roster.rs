@@ -242,6 +242,8 @@ mod tests {
         };
         assert!(half(&rosters, &[1, 2]) && half(&rosters, &[1, 2, 3]));
         assert!(!half(&rosters, &[1]) && !half(&rosters, &[1, 7, 8]), "others do not count");
+        let three = Rosters { settled: roster(0, &[1, 2, 3]), next: None };
+        assert!(!half(&three, &[3]) && half(&three, &[2, 3]));
         assert!(rosters.take_next(roster(1, &[1, 2, 3, 4, 5])));
         assert!(!half(&rosters, &[1, 2]) && half(&rosters, &[1, 2, 5]));
     }

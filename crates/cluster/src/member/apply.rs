@@ -186,3 +186,6 @@ impl Member {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -249,3 +249,6 @@ impl Asks {
         core.publish(vec![Op::Answer(Answer { to, job, what })]);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -298,3 +298,6 @@ impl TakenLanes {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;
