@@ -9,7 +9,7 @@ fn ms(ms: u64) -> Time {
     START.plus(Duration::from_millis(ms))
 }
 
-/// A stripe of each Child SA in one of the places where a stripe waits: about to be published, until
+/// A stripe of each Child SA in one of the places where stripes wait: about to be published, until
 /// all nodes know of it, and that of another node.
 fn waiting_in(place: usize, spis: [Spi; 2]) -> StripesUnderWay {
     let mut waiting = StripesUnderWay::default();
