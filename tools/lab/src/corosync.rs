@@ -42,6 +42,9 @@ impl Default for Timers {
 const BESIDE_OTHERS: Timers =
     Timers { token: Duration::from_millis(500), consensus: Duration::from_millis(600) };
 
+/// A token that is not answered is sent again after this time at the latest.
+const TOKEN_AGAIN: Duration = Duration::from_millis(160);
+
 /// Configuration that the daemons of a cluster share.
 #[derive(Clone, Debug)]
 pub struct Ring {
@@ -100,6 +103,7 @@ impl Ring {
                 (token.max(least.token), consensus.max(least.consensus), 1, "no\n  priority: max")
             }
         };
+        let retransmits = (token.as_millis() / TOKEN_AGAIN.as_millis()).max(3);
         let (token, consensus) = (token.as_millis(), consensus.as_millis());
         let key = self.dir.join("authkey");
         let nodes: String = self
@@ -120,7 +124,7 @@ impl Ring {
   crypto_hash: sha256
   token: {token}
   token_coefficient: 0
-  token_retransmits_before_loss_const: 3
+  token_retransmits_before_loss_const: {retransmits}
   seqno_unchanged_const: {unchanged}
   consensus: {consensus}
   join: 30
