@@ -415,3 +415,6 @@ fn passed_on(output: GroupOutput) -> Option<MemberOutput> {
         _ => return None,
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,8 +3,9 @@
 use super::counter::Counter;
 use super::numbers::blocks::Ledger;
 use super::replication::replicas::{ChildReplica, SpreadReplica};
-use super::{Member, MemberConfig};
-use crate::group::{ClusterKey, Durable, GroupConfig};
+use super::{Member, MemberConfig, MemberOutput};
+use crate::dispatch::Ownership;
+use crate::group::{ClusterKey, Durable, GroupConfig, Ingress, Position};
 use crate::node::NodeId;
 use crate::shard::Ranking;
 use crate::update::Stripe;
@@ -13,7 +14,7 @@ use testudo_base::lane::Spread;
 use testudo_base::shard::ShardSet;
 use testudo_base::spi::{Shard, Spi};
 use testudo_ike::message::IkeSpi;
-use testudo_ike::output::{ChildSaId, Time};
+use testudo_ike::output::{ChildSaId, Output, Time};
 use testudo_ipsec::sa::{ChildSaParams, Encapsulation, EspAlgorithm, HeaderCopy, KeyMaterial, Mode};
 
 /// When tests begin.
@@ -33,6 +34,36 @@ pub(super) fn member() -> Member {
     member.core.table.view(&nodes, Ranking::Balanced);
     member.core.view.version = GroupConfig::NEWEST;
     member
+}
+
+/// The same in a view of both nodes, where routers give each packet to one of them. It speaks for
+/// its shards.
+pub(super) fn routed_member() -> Member {
+    let mut member = member();
+    let Member { core, shards, .. } = &mut member;
+    core.config.group.ingress = Ingress::Routed;
+    (core.view.running, core.view.quorate) = (true, true);
+    core.view.members = vec![id(1), id(2)];
+    let owned = core.table.owned_by(id(1));
+    (shards.active, shards.ike) = (owned, owned);
+    shards.shown = Ownership { packets: owned, ike: owned, ..Ownership::default() };
+    member
+}
+
+/// What the member has asked of its data plane since, in short.
+pub(super) fn asked(member: &mut Member) -> Vec<String> {
+    let mut asked = Vec::new();
+    while let Some(output) = member.core.outputs.pop_front() {
+        match output {
+            MemberOutput::InstallChild { params, .. } => asked.push(format!("install {}", params.spi_in)),
+            MemberOutput::Ike(Output::RemoveChild { spi_in, .. }) => asked.push(format!("remove {spi_in}")),
+            MemberOutput::Ike(Output::SwitchChild { from, to }) => {
+                asked.push(format!("switch {} to {}", from.0, to.0));
+            }
+            _ => {}
+        }
+    }
+    asked
 }
 
 /// The first shard among these.
@@ -93,4 +124,19 @@ pub(super) fn spread_child(shard: Shard, number: u32) -> ChildReplica {
     child.ledger.reserved = stripe.end();
     child.spread = Some(Box::new(SpreadReplica::new(stripe)));
     child
+}
+
+/// Four spread Child SAs. The second is to send in place of the first, and the fourth in place of
+/// the third, as soon as they have numbers.
+pub(super) fn waiting_switches(member: &mut Member) -> [Spi; 4] {
+    let Member { core, replication, .. } = &mut *member;
+    let children = [0, 1, 2, 3].map(|number| spread_child(Shard(1), number));
+    let spis = children.each_ref().map(|child| child.params.spi_in);
+    children.into_iter().for_each(|child| replication.replicas.insert_child(child));
+    for [from, to] in [[0, 1], [2, 3]] {
+        replication.numbers.sends_with(core, Position::default(), stripe(spis[to]));
+        replication.switched(core, spis[from], spis[to]);
+    }
+    assert_eq!(asked(member), [""; 0], "the numbers have not come");
+    spis
 }

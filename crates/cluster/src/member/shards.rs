@@ -156,3 +156,6 @@ impl Shards {
         own.pick(hashed).unwrap_or(hashed)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -77,3 +77,47 @@ fn ended(
     };
     done.map(answer).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::member::samples::id;
+    use testudo_ike::output::Reason;
+
+    /// The jobs that this event ends.
+    fn ended_by(initiations: &mut Initiations, event: &Event) -> Vec<u64> {
+        let mut ops = Vec::new();
+        initiations.told(event, &mut ops);
+        let job = |op: Op| match op {
+            Op::Answer(Answer { job, what: Answered::Initiated(_), .. }) => Some(job),
+            _ => None,
+        };
+        ops.into_iter().filter_map(job).collect()
+    }
+
+    fn done(ike: u64, child: &str) -> Event {
+        Event::InitiateDone { ike: IkeSaId(ike), child: child.into(), result: Err(Reason::Requested) }
+    }
+
+    /// The peer makes no further Child SA on the first one.
+    #[test]
+    fn an_initiation_that_goes_on_with_another_ike_sa_ends_with_that_one() {
+        let mut initiations = Initiations::default();
+        for (job, ike, child) in [(1, 10, "net"), (2, 10, "more"), (3, 11, "net"), (4, 10, "")] {
+            initiations.begun(id(2), job, IkeSaId(ike), child.into());
+        }
+        let moved = Event::InitiateMoved { from: IkeSaId(10), to: IkeSaId(12), child: "net".into() };
+        assert_eq!(ended_by(&mut initiations, &moved), vec![]);
+        for (event, jobs) in [
+            (done(10, "net"), vec![]),
+            (done(12, "more"), vec![]),
+            (done(12, "net"), vec![1]),
+            (done(10, "more"), vec![2]),
+            (done(11, "net"), vec![3]),
+            (Event::IkeUp(IkeSaId(10)), vec![4]),
+        ] {
+            assert_eq!(ended_by(&mut initiations, &event), jobs, "{event:?}");
+        }
+        assert!(initiations.0.is_empty());
+    }
+}

@@ -37,3 +37,61 @@ impl Replication {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::member::Member;
+    use crate::member::samples::{START, first, id, member, spread_child};
+
+    /// Node 1, in a view, and a spread Child SA of that node, which replaces another one.
+    fn renewed(owner: u32) -> (Member, Spi) {
+        let mut member = member();
+        member.core.view.running = true;
+        let mut child = spread_child(first(member.core.table.owned_by(id(owner))), 1);
+        let spi = child.params.spi_in;
+        child.replaces = Some(Spi(spi.0 - 1));
+        member.replication.replicas.insert_child(child);
+        (member, spi)
+    }
+
+    /// A packet comes after this time. True if node 1 tells the owner.
+    fn tells(member: &mut Member, after: u64, spi: Spi) -> bool {
+        let Member { core, replication, .. } = member;
+        let child = replication.replicas.child(spi).unwrap().id;
+        replication.traffic_seen(core, START.plus(Duration::from_millis(after)), child);
+        let tells = core.commits.is_waiting();
+        core.commits.clear();
+        tells
+    }
+
+    #[test]
+    fn the_owner_is_told_again_if_it_has_not_switched_after_a_second() {
+        let (mut member, spi) = renewed(2);
+        let told = [0, 999, 1000, 1999, 2000].map(|after| tells(&mut member, after, spi));
+        assert_eq!(told, [true, false, true, false, true]);
+    }
+
+    #[test]
+    fn nothing_is_told_unless_another_node_waits_for_it() {
+        type Change = fn(&mut Member, Spi);
+        let cases: [(&str, u32, Change); 5] = [
+            ("it is the owner", 1, |_, _| {}),
+            ("there is no view", 2, |member, _| member.core.view.running = false),
+            ("a member knows no proofs", 2, |member, _| {
+                member.core.view.version = crate::update::PROOFS - 1;
+            }),
+            ("the new Child SA sends", 2, |member, spi| {
+                member.replication.replicas.child_mut(spi).unwrap().switched = true;
+            }),
+            ("it replaces none", 2, |member, spi| {
+                member.replication.replicas.child_mut(spi).unwrap().replaces = None;
+            }),
+        ];
+        for (why, owner, change) in cases {
+            let (mut member, spi) = renewed(owner);
+            change(&mut member, spi);
+            assert!(!tells(&mut member, 0, spi), "{why}");
+        }
+    }
+}

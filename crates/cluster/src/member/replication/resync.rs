@@ -297,6 +297,7 @@ impl Replication {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::member::samples;
 
     fn child(shard: u8, slot: u32) -> Item {
         Item::Child(Spi(u32::from(shard) << 24 | slot << 10))
@@ -343,5 +344,24 @@ mod tests {
         })
         .collect();
         assert_eq!(left, [2, 2, 1, 1, 0]);
+    }
+
+    /// Its owner renews it, and the new one is not spread.
+    #[test]
+    fn a_spread_child_sa_is_not_sent_again_beside_a_node_that_does_not_know_it() {
+        let mut member = samples::member();
+        let (core, replication) = (&mut member.core, &mut member.replication);
+        let children = [samples::child(Shard(1), 0), samples::spread_child(Shard(1), 1)];
+        let spis = children.each_ref().map(|child| child.params.spi_in);
+        children.into_iter().for_each(|child| replication.replicas.insert_child(child));
+        let mut again = |version| {
+            core.view.version = version;
+            let mut ops = Vec::new();
+            spis.iter().for_each(|spi| replication.child_again(core, *spi, &mut ops));
+            ops
+        };
+        let all = again(crate::update::NEWEST);
+        assert!(matches!(&all[..], [Op::Child(_), Op::SpreadChild { .. }]), "{all:?}");
+        assert_eq!(again(crate::update::SPREADING - 1), all[..1]);
     }
 }

@@ -201,3 +201,25 @@ impl Replication {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::member::Member;
+    use crate::member::samples::{START, asked, member, waiting_switches};
+
+    /// As on the nodes that hear of it. The data plane would not know the Child SA any more.
+    #[test]
+    fn a_switch_that_waits_takes_place_before_its_owner_removes_one_of_its_child_sas() {
+        for gone in 0..2 {
+            let member = &mut member();
+            let spis = waiting_switches(member);
+            let Member { core, replication, .. } = &mut *member;
+            let child = replication.replicas.child(spis[gone]).unwrap().id;
+            let removed = Output::RemoveChild { child, spi_in: spis[gone] };
+            replication.take_output(core, START, &mut TurnUpdates::default(), removed);
+            let switched = format!("switch {} to {}", spis[0].0, spis[1].0);
+            assert_eq!(asked(member), [switched, format!("remove {}", spis[gone])]);
+        }
+    }
+}

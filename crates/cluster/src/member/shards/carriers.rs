@@ -141,3 +141,26 @@ impl Shards {
         may_carry && (carries || could) && !gives_away
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::member::Member;
+    use crate::member::samples::member;
+
+    #[test]
+    fn without_a_quorum_a_node_serves_only_if_it_is_to_forward() {
+        for (no_quorum, quorate, serves) in [
+            (NoQuorum::Forward, false, true),
+            (NoQuorum::Stop, false, false),
+            (NoQuorum::Forward, true, true),
+            (NoQuorum::Stop, true, true),
+        ] {
+            let Member { mut core, mut shards, .. } = member();
+            (core.config.group.no_quorum, core.view.quorate) = (no_quorum, quorate);
+            assert!(!shards.serves(&core), "it carries nothing");
+            shards.active = core.table.owned_by(core.node);
+            assert_eq!(shards.serves(&core), serves, "{no_quorum:?}");
+        }
+    }
+}

@@ -247,3 +247,6 @@ fn log(core: &mut Core, wanted: &[Wanted]) {
         core.log(LogLevel::Info, line);
     }
 }
+
+#[cfg(test)]
+mod tests;

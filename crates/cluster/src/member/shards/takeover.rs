@@ -161,3 +161,23 @@ impl Shards {
         self.provide(core, replication, now);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::member::Member;
+    use crate::member::samples::{START, first, id, member};
+
+    /// The node that was to have it may own nothing any more.
+    #[test]
+    fn a_shard_that_cannot_be_given_away_goes_on_at_its_owner() {
+        for (from, goes_on) in [(1, true), (2, false)] {
+            let Member { mut core, mut replication, mut shards, .. } = member();
+            let shard = first(core.table.owned_by(id(from)));
+            let handed = Handed { from: id(from), shard, to: id(3), left: Left::default() };
+            shards.dropped(&mut core, &mut replication, START, Position::default(), handed);
+            assert_eq!(core.table.owner(shard), Some(id(from)));
+            assert_eq!(shards.imported.contains(shard), goes_on, "it reads the shard's IKE SAs again");
+        }
+    }
+}

@@ -1,22 +1,8 @@
 use super::*;
 use crate::member::Member;
-use crate::member::samples::{START, child, first, id, member, spread_child, stripe};
-
-/// What the member has asked of its data plane since, in short.
-fn asked(member: &mut Member) -> Vec<String> {
-    let mut asked = Vec::new();
-    while let Some(output) = member.core.outputs.pop_front() {
-        match output {
-            MemberOutput::InstallChild { params, .. } => asked.push(format!("install {}", params.spi_in)),
-            MemberOutput::Ike(Output::RemoveChild { spi_in, .. }) => asked.push(format!("remove {spi_in}")),
-            MemberOutput::Ike(Output::SwitchChild { from, to }) => {
-                asked.push(format!("switch {} to {}", from.0, to.0));
-            }
-            _ => {}
-        }
-    }
-    asked
-}
+use crate::member::samples::{
+    START, asked, child, first, id, member, spread_child, stripe, waiting_switches,
+};
 
 /// Another node publishes a Child SA. True if this node is to send with the stripe.
 fn publish(member: &mut Member, child: &ChildReplica, stripe: &Stripe) -> bool {
@@ -68,15 +54,7 @@ fn how_far_a_carrier_got_in_its_lanes_is_kept() {
 fn a_switch_that_waits_takes_place_before_one_of_its_child_sas_goes() {
     for gone in 0..2 {
         let member = &mut member();
-        let Member { core, replication, .. } = &mut *member;
-        let children = [0, 1, 2, 3].map(|number| spread_child(Shard(1), number));
-        let spis = children.each_ref().map(|child| child.params.spi_in);
-        children.into_iter().for_each(|child| replication.replicas.insert_child(child));
-        for [from, to] in [[0, 1], [2, 3]] {
-            replication.numbers.sends_with(core, Position::default(), stripe(spis[to]));
-            replication.switched(core, spis[from], spis[to]);
-        }
-        assert_eq!(asked(member), [""; 0], "the numbers have not come");
+        let spis = waiting_switches(member);
         let Member { core, replication, .. } = &mut *member;
         replication.child_gone(core, START, spis[gone]);
         let switched = format!("switch {} to {}", spis[0].0, spis[1].0);

@@ -153,6 +153,18 @@ fn a_preference_ends_when_its_reason_is_gone() {
     }
 }
 
+/// It is not clear which node they reach, and so the shard stays.
+#[test]
+fn a_preference_lasts_while_half_of_the_packets_reach_the_preferred_node() {
+    for (reached, lasts) in [([50, 50, 0], true), ([49, 51, 0], true), ([51, 49, 0], false)] {
+        let mut world = World::new();
+        world.run(11, [0, 100, 0]);
+        assert_eq!(world.owner, 2);
+        world.run(2000, reached);
+        assert_eq!(world.owner == 2, lasts, "{reached:?}");
+    }
+}
+
 /// The preferred node is away, and routers give its packets to the node that owns the shard now.
 #[test]
 fn a_node_that_its_packets_reach_keeps_the_shard_of_another_that_comes_back() {

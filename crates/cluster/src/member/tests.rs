@@ -1,0 +1,44 @@
+use super::samples::{START, first, id, member, spread_child, stripe};
+use super::*;
+use crate::update::Stripe;
+
+/// What the engine has told it is of another time.
+#[test]
+fn a_machine_that_was_set_back_joins_the_engine_anew() {
+    let mut member = member();
+    member.rolled_back(START);
+    let outputs = std::iter::from_fn(|| member.poll_output());
+    assert_eq!(outputs.filter(|output| matches!(output, MemberOutput::Rejoin)).count(), 1);
+}
+
+/// A node with very many neighbours does not offer its shards any later.
+#[test]
+fn the_neighbours_of_a_node_are_those_that_it_was_last_told_up_to_a_bound() {
+    let mut member = member();
+    let neighbour = |number: u32| (3, IpAddr::from(number.to_be_bytes()));
+    for (known, kept) in [(0..2, 0..2), (5..8, 5..8), (0..5000, 0..1024)] {
+        member.set_neighbours(known.map(neighbour));
+        assert_eq!(member.shards.neighbours, kept.map(neighbour).collect::<Vec<_>>());
+    }
+}
+
+/// The next one is always granted ahead: no node runs out of numbers.
+#[test]
+fn once_the_clock_has_come_to_the_last_stripe_the_owner_grants_the_next() {
+    let mut member = member();
+    let child = spread_child(first(member.core.table.owned_by(id(1))), 0);
+    let spi = child.params.spi_in;
+    let last = Stripe { first_row: 1 << 16, ..stripe(spi) };
+    member.replication.replicas.insert_child(child);
+    member.replication.replicas.set_stripe(last.clone());
+    let mut latest = |running, row: u64| {
+        member.core.view.running = running;
+        member.show_clocks(START, |_| row);
+        member.replication.replicas.child(spi).unwrap().spread.as_ref().unwrap().stripe.clone()
+    };
+    assert_eq!(latest(true, (1 << 16) - 1), last);
+    assert_eq!(latest(false, 1 << 16), last, "there is no view to agree on it");
+    let next = latest(true, 1 << 16);
+    assert_eq!((next.first_row, next.start), (last.end_row(), last.end()));
+    assert_eq!(latest(true, 3 << 16), next, "not all nodes know of it yet");
+}
