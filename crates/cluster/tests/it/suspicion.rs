@@ -85,6 +85,10 @@ fn a_standby_carries_at_once_what_the_view_has_made_its_own() {
         assert_eq!(carried, ShardSet::ALL);
         let spoken = (0..3).fold(ShardSet::EMPTY, |all, node| all.union(world.nodes[node].shards.1));
         assert!(theirs.intersection(spoken).is_empty(), "nobody speaks for it yet");
+        let members = world.nodes.iter().filter_map(|node| node.member.as_ref());
+        let takes = members.flat_map(|member| member.status().takes);
+        let awaited = takes.filter(|(_, at)| at.is_some()).map(|(shards, _)| shards);
+        assert_eq!(awaited.fold(ShardSet::EMPTY, ShardSet::union), theirs, "operators see it");
         world.run(Duration::from_secs(3));
         world.assert_all_shards_once();
         (0..6).for_each(|peer| world.assert_tunnel(peer));

@@ -3,6 +3,7 @@
 use crate::world::World;
 use std::collections::BTreeSet;
 use std::time::Duration;
+use testudo_ike::config::Connection;
 
 /// Long enough for promises to run out.
 const MOMENT: Duration = Duration::from_millis(600);
@@ -320,6 +321,33 @@ fn numbers_are_renewed_where_they_are_used() {
     world.nodes[owner].member.as_mut().unwrap().numbers_low(now, spi, 1);
     world.run(MOMENT);
     assert_eq!(world.blocks_of(owner, spi), before, "there is no view to grant them");
+}
+
+/// Of 2^32 numbers an eighth is left for a peer that answers late. Each time two blocks of 2^20 are
+/// granted.
+#[test]
+fn an_sa_without_extended_numbers_gets_new_keys_once_most_of_them_are_granted() {
+    const GRANTS: usize = (7 << 29) / (2 << 20);
+    let mut world = World::begun(1, 1, 12, Duration::from_millis(50));
+    let edit = |connection: &mut Connection| connection.children[0].proposals[0].esn = vec![false];
+    world.configure(edit, edit);
+    world.establish();
+    let spi = world.spi_of(0);
+    let grant = |world: &mut World| {
+        let (now, before) = (world.now, world.blocks_of(0, spi));
+        world.nodes[0].member.as_mut().unwrap().numbers_low(now, spi, u64::MAX);
+        while world.blocks_of(0, spi) == before {
+            assert!(world.step(now.plus(MOMENT)));
+        }
+    };
+    (1..GRANTS).for_each(|_| grant(&mut world));
+    world.run(MOMENT);
+    world.assert_tunnel(0);
+    assert_eq!(world.spi_of(0), spi);
+    grant(&mut world);
+    world.run(Duration::from_secs(12));
+    world.assert_tunnel(0);
+    assert_ne!(world.spi_of(0), spi);
 }
 
 /// A machine that goes back to an earlier state knows nothing any more: neither what it held nor
