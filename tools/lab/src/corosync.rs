@@ -103,8 +103,8 @@ impl Ring {
                 (token.max(least.token), consensus.max(least.consensus), 1, "no\n  priority: max")
             }
         };
-        let retransmits = (token.as_millis() / TOKEN_AGAIN.as_millis()).max(3);
         let (token, consensus) = (token.as_millis(), consensus.as_millis());
+        let retransmits = (token / TOKEN_AGAIN.as_millis()).max(3);
         let key = self.dir.join("authkey");
         let nodes: String = self
             .nodes

@@ -2,7 +2,7 @@
 
 use super::counter::Counter;
 use super::numbers::blocks::Ledger;
-use super::replication::replicas::{ChildReplica, SpreadReplica};
+use super::replication::replicas::{ChildReplica, Replicas, SpreadReplica};
 use super::{Member, MemberConfig, MemberOutput};
 use crate::dispatch::Ownership;
 use crate::group::{ClusterKey, Durable, GroupConfig, Ingress, Position};
@@ -126,13 +126,24 @@ pub(super) fn spread_child(shard: Shard, number: u32) -> ChildReplica {
     child
 }
 
+/// These Child SAs become known to the member.
+pub(super) fn insert<const COUNT: usize>(
+    replicas: &mut Replicas,
+    children: [ChildReplica; COUNT],
+) -> [Spi; COUNT] {
+    children.map(|child| {
+        let spi = child.params.spi_in;
+        replicas.insert_child(child);
+        spi
+    })
+}
+
 /// Four spread Child SAs. The second is to send in place of the first, and the fourth in place of
 /// the third, as soon as they have numbers.
 pub(super) fn waiting_switches(member: &mut Member) -> [Spi; 4] {
     let Member { core, replication, .. } = &mut *member;
     let children = [0, 1, 2, 3].map(|number| spread_child(Shard(1), number));
-    let spis = children.each_ref().map(|child| child.params.spi_in);
-    children.into_iter().for_each(|child| replication.replicas.insert_child(child));
+    let spis = insert(&mut replication.replicas, children);
     for [from, to] in [[0, 1], [2, 3]] {
         replication.numbers.sends_with(core, Position::default(), stripe(spis[to]));
         replication.switched(core, spis[from], spis[to]);

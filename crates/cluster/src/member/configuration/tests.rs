@@ -79,10 +79,16 @@ impl Cluster {
     fn has_node_3_join(&mut self) {
         self.view(&[1, 2]);
         self.start(3);
+        self.have_node_3_hear();
+    }
+
+    /// Node 3 comes into the view, and the others begin to tell it what they have.
+    fn have_node_3_hear(&mut self) {
         self.begin(&[1, 2, 3]);
         while !self.members[&id(3)].core.view.running {
             assert!(self.step());
         }
+        assert!(self.members[&id(3)].configuration.hearing.is_some());
     }
 
     /// Runs until nothing more happens for two seconds.
@@ -279,7 +285,6 @@ fn a_command_to_a_node_that_comes_counts() {
     cluster.give(1, 1, Effect::Set(connection("a")), "a1");
     cluster.settle();
     cluster.has_node_3_join();
-    assert!(cluster.members[&id(3)].configuration.hearing.is_some());
     assert!(cluster.give(3, 7, Effect::Set(connection("a")), "a3"));
     cluster.settle();
     assert!((1..=3).all(|number| cluster.pieces(number) == ["a3"]));
@@ -296,10 +301,7 @@ fn a_command_that_repeats_what_only_this_node_has_counts() {
     cluster.view(&[1, 2]);
     cluster.start(3);
     assert!(!cluster.give(3, 1, Effect::Set(connection("a")), "a3"), "it is a file");
-    cluster.begin(&[1, 2, 3]);
-    while cluster.members[&id(3)].configuration.hearing.is_none() {
-        assert!(cluster.step());
-    }
+    cluster.have_node_3_hear();
     assert!(cluster.give(3, 7, Effect::Set(connection("a")), "a3"));
     cluster.settle();
     assert!((1..=3).all(|number| cluster.pieces(number) == ["a3"]));
@@ -329,10 +331,7 @@ fn a_node_that_comes_back_carries_out_a_command_again_behind_what_it_adopts() {
     cluster.give(1, 4, Effect::Unset(connection("b")), "-");
     cluster.settle();
     cluster.asked(3);
-    cluster.begin(&[1, 2, 3]);
-    while cluster.members[&id(3)].configuration.hearing.is_none() {
-        assert!(cluster.step());
-    }
+    cluster.have_node_3_hear();
     assert!(cluster.give(3, 7, Effect::Set(connection("a")), "a3"));
     cluster.settle();
     assert_eq!(cluster.asked(3), ["not b1", "a2", "a3"]);

@@ -352,8 +352,7 @@ mod tests {
         let mut member = samples::member();
         let (core, replication) = (&mut member.core, &mut member.replication);
         let children = [samples::child(Shard(1), 0), samples::spread_child(Shard(1), 1)];
-        let spis = children.each_ref().map(|child| child.params.spi_in);
-        children.into_iter().for_each(|child| replication.replicas.insert_child(child));
+        let spis = samples::insert(&mut replication.replicas, children);
         let mut again = |version| {
             core.view.version = version;
             let mut ops = Vec::new();

@@ -1,6 +1,7 @@
 //! Making a Child SA for each worker (RFC 9611): when one is requested, how often, and what else
 //! may happen meanwhile.
 
+use crate::scenarios::collisions::rekey_request;
 use crate::scenarios::common::World;
 use crate::scenarios::common::build::child;
 use crate::scenarios::common::network::Weather;
@@ -13,7 +14,7 @@ use crate::scenarios::per_resource::{
 use crate::scenarios::reload::{both_ciphers, other_cipher, reload};
 use testudo_base::spi::Spi;
 use testudo_ike::endpoint::EndpointConfig;
-use testudo_ike::message::{ExchangeType, MessageId, Notify, NotifySa, NotifyType, Payload, Protocol, SaSpi};
+use testudo_ike::message::{ExchangeType, MessageId, NotifyType, Payload};
 use testudo_ike::output::ChildSaId;
 use testudo_ipsec::sa::{ChildSaParams, EspAlgorithm};
 
@@ -69,16 +70,6 @@ fn a_peer_that_stays_busy_is_asked_five_times() {
     assert_eq!((world.hosts[0].sending.len(), world.hosts[0].in_use.lock().unwrap().len()), (1, 1));
 }
 
-/// The request of a peer for new keys of its Child SA with this SPI.
-fn renewal(old: u32, new: u32) -> Vec<Payload> {
-    let about = NotifySa { protocol: Protocol::Esp, spi: SaSpi::Child(Spi(old)) };
-    let notify = Notify { sa: Some(about), ..Notify::new(NotifyType::RekeySa, Vec::new()) };
-    let mut request = like_strongswan(new, None);
-    request.pop();
-    request.insert(0, Payload::Notify(notify));
-    request
-}
-
 fn create(world: &mut World, peer: &mut Peer, request: Vec<Payload>) -> ChildSaId {
     let answer = peer.request(world, ExchangeType::CreateChildSa, request).unwrap();
     assert!(answer.iter().any(|payload| matches!(payload, Payload::Sa(_))), "{answer:?}");
@@ -91,7 +82,7 @@ fn a_host_that_is_busy_says_so_to_a_request_for_a_worker() {
     let (mut world, mut peer) = with_peer(EndpointConfig { child_limit: 2, ..workers(2) }, |_, _| {});
     // Renewals faster than deletions.
     for spi in SPI.0..SPI.0 + 3 {
-        create(&mut world, &mut peer, renewal(spi, spi + 1));
+        create(&mut world, &mut peer, rekey_request(Spi(spi), Spi(spi + 1)));
     }
     let answer = peer.request(&mut world, ExchangeType::CreateChildSa, like_strongswan(0x3000_0000, Some(0)));
     assert_eq!(only_notify(answer), NotifyType::TemporaryFailure);
@@ -102,8 +93,8 @@ fn a_host_that_is_busy_says_so_to_a_request_for_a_worker() {
 fn one_that_is_renewed_twice_sends_by_the_newest() {
     let (mut world, mut peer) = with_peer(workers(2), |_, _| {});
     let first = create(&mut world, &mut peer, like_strongswan(0x3000_0000, Some(0)));
-    create(&mut world, &mut peer, renewal(0x3000_0000, 0x3000_0001));
-    let newest = create(&mut world, &mut peer, renewal(0x3000_0001, 0x3000_0002));
+    create(&mut world, &mut peer, rekey_request(Spi(0x3000_0000), Spi(0x3000_0001)));
+    let newest = create(&mut world, &mut peer, rekey_request(Spi(0x3000_0001), Spi(0x3000_0002)));
     let sends = |world: &World, child| world.hosts[0].sending.contains(&child);
     assert!(sends(&world, first) && !sends(&world, newest));
     let now = world.now;

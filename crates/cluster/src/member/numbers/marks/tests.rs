@@ -1,5 +1,5 @@
 use super::*;
-use crate::member::samples::{START, child, first, id, member, spread_child};
+use crate::member::samples::{START, child, first, id, insert, member, spread_child};
 
 fn seconds(seconds: u64) -> Time {
     START.plus(Duration::from_secs(seconds))
@@ -51,8 +51,7 @@ fn marks_of_own_shards_are_told_and_those_in_doubt_or_of_shards_that_may_become_
         child(provisional, 0),
         child(theirs, 0),
     ];
-    let spis = children.each_ref().map(|child| child.params.spi_in);
-    children.into_iter().for_each(|child| replicas.insert_child(child));
+    let spis = insert(replicas, children);
     numbers.marks.doubt(START, spis[1], 9000, false);
     numbers.marks.doubt(START, spis[2], 9000, true);
     numbers.note_marks(&spis.map(|spi| (spi, 70)));
@@ -74,8 +73,7 @@ fn floors_of_lanes_are_in_doubt_while_they_lie_above_the_mark() {
         (&member.core, &mut member.replication.numbers, &mut member.replication.replicas);
     let shard = first(core.table.owned_by(id(1)));
     let children = [spread_child(shard, 0), spread_child(shard, 1), child(shard, 2)];
-    let spis = children.each_ref().map(|child| child.params.spi_in);
-    children.into_iter().for_each(|child| replicas.insert_child(child));
+    let spis = insert(replicas, children);
     replicas.child_mut(spis[1]).unwrap().mark = 5000;
     numbers.lane_floors_told(replicas, START, &spis.map(|spi| (spi, 5000)));
     let doubtful: Vec<(Spi, u64)> = numbers.marks.doubtful_lanes(ShardSet::ALL).collect();

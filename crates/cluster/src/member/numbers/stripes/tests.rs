@@ -1,5 +1,5 @@
 use super::*;
-use crate::member::samples::{START, child, first, id, member, spread_child, stripe};
+use crate::member::samples::{START, child, first, id, insert, member, spread_child, stripe};
 
 const ENDED: Spi = Spi(0x0100_0400);
 const OTHER: Spi = Spi(0x0100_0800);
@@ -86,8 +86,7 @@ fn the_owner_grants_a_stripe_once_the_clock_has_come_to_its_last_one() {
         (&mut member.core, &mut member.replication.numbers, &mut member.replication.replicas);
     let (own, theirs) = (first(core.table.owned_by(id(1))), first(core.table.owned_by(id(2))));
     let children = [(own, 0), (own, 1), (theirs, 0)].map(|(shard, number)| spread_child(shard, number));
-    let [begun, ahead, _] = children.each_ref().map(|child| child.params.spi_in);
-    children.into_iter().for_each(|child| replicas.insert_child(child));
+    let [begun, ahead, _] = insert(replicas, children);
     replicas.set_stripe(Stripe { first_row: 0, ..stripe(begun) });
     replicas.set_stripe(Stripe { first_row: 900, ..stripe(ahead) });
     assert_eq!(numbers.stripes_that_run_low(core, replicas), [], "no clock is known");

@@ -1,7 +1,7 @@
 use super::*;
 use crate::member::Member;
 use crate::member::samples::{
-    START, asked, child, first, id, member, spread_child, stripe, waiting_switches,
+    START, asked, child, first, id, insert, member, spread_child, stripe, waiting_switches,
 };
 
 /// Another node publishes a Child SA. True if this node is to send with the stripe.
@@ -38,9 +38,7 @@ fn a_spread_child_sa_is_installed_once_and_its_stripe_is_used_once() {
 fn how_far_a_carrier_got_in_its_lanes_is_kept() {
     let member = &mut member();
     let replication = &mut member.replication;
-    let (spread, plain) = (spread_child(Shard(1), 0), child(Shard(1), 1));
-    let spis = [&spread, &plain].map(|child| child.params.spi_in);
-    [spread, plain].into_iter().for_each(|child| replication.replicas.insert_child(child));
+    let spis = insert(&mut replication.replicas, [spread_child(Shard(1), 0), child(Shard(1), 1)]);
     let told = spis.map(|spi| (spi, vec![(Shard(4), 70), (Shard(5), 80)]));
     replication.lane_tops_told(&told);
     replication.lane_tops_told(&[(spis[0], vec![(Shard(5), 90)])]);
