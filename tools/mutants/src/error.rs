@@ -1,7 +1,7 @@
 //! Errors of the run itself; a mutant that lives is not an error.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The reason why the mutants could not be judged.
 #[derive(Debug, thiserror::Error)]
@@ -49,6 +49,11 @@ pub(crate) enum Error {
 pub(crate) type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
+    /// The parser's error about a file.
+    pub(crate) fn source(file: &Path, error: &syn::Error) -> Self {
+        Self::Source { file: file.to_owned(), line: error.span().start().line, why: error.to_string() }
+    }
+
     /// Adds the action, for `map_err`.
     pub(crate) fn io(action: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Io { action: action.into(), source }

@@ -45,6 +45,16 @@ pub(crate) fn places(text: &str) -> syn::Result<Vec<Place>> {
     Ok(places)
 }
 
+/// The modules in files of their own that a file declares for tests alone.
+pub(crate) fn test_modules(text: &str) -> syn::Result<Vec<String>> {
+    let items = syn::parse_file(text)?.items;
+    let modules = items.into_iter().filter_map(|item| match item {
+        syn::Item::Mod(module) if module.content.is_none() && is_test(&module.attrs) => Some(module),
+        _ => None,
+    });
+    Ok(modules.map(|module| module.ident.to_string()).collect())
+}
+
 struct Finder<'a> {
     text: &'a str,
     places: Vec<Place>,

@@ -44,11 +44,7 @@ pub(crate) struct Planted {
 /// Plants all mutants of a file except those that are left out, numbered from `next`. A mutant has
 /// the same number whichever others are left out.
 pub(crate) fn plant(file: &Path, text: &str, next: &mut u32, left_out: &BTreeSet<u32>) -> Result<Planted> {
-    let places = find::places(text).map_err(|error| Error::Source {
-        file: file.to_owned(),
-        line: error.span().start().line,
-        why: error.to_string(),
-    })?;
+    let places = find::places(text).map_err(|error| Error::source(file, &error))?;
     let name = file.display().to_string();
     let mut writer = Writer { name, text, next, left_out, mutants: Vec::new() };
     let text = writer.write(0..text.len(), &places);

@@ -1,6 +1,7 @@
 //! A copy of the workspace in which mutants are planted.
 
 use crate::error::{Error, Result};
+use crate::find;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -90,17 +91,36 @@ impl Tree {
     /// The source files below the paths, from the root of the workspace, without those of tests.
     pub(crate) fn sources(&self, paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
         let wanted = paths.iter().map(|path| self.place_of(path)).collect::<Result<Vec<_>>>()?;
-        let is_test = |file: &Path| {
-            file.file_name().is_some_and(|name| name == "tests.rs")
-                || file.components().any(|part| part.as_os_str() == "tests")
-        };
-        let mut files = self.files()?;
-        files.retain(|file| {
+        let mut sources = Vec::new();
+        for file in self.files()? {
             let is_rust = file.extension().is_some_and(|ending| ending == "rs");
-            is_rust && !is_test(file) && wanted.iter().any(|path| file.starts_with(path))
-        });
-        files.sort();
-        Ok(files)
+            let is_wanted = is_rust && wanted.iter().any(|path| file.starts_with(path));
+            if is_wanted && !self.is_for_tests(&file)? {
+                sources.push(file);
+            }
+        }
+        sources.sort();
+        Ok(sources)
+    }
+
+    /// True for the file of a module that is declared for tests alone, or that is within such a one.
+    fn is_for_tests(&self, file: &Path) -> Result<bool> {
+        let (Some(directory), Some(name)) = (file.parent(), file.file_stem()) else { return Ok(false) };
+        if file.components().any(|part| part.as_os_str() == "tests") {
+            return Ok(true);
+        }
+        let above = directory.with_extension("rs");
+        for parent in [above.clone(), directory.join("lib.rs"), directory.join("main.rs")] {
+            if parent == file || !self.original.join(&parent).is_file() {
+                continue;
+            }
+            let modules = find::test_modules(&self.original(&parent)?);
+            let modules = modules.map_err(|error| Error::source(&parent, &error))?;
+            if modules.iter().any(|module| module.as_str() == name) {
+                return Ok(true);
+            }
+        }
+        Ok(self.original.join(&above).is_file() && self.is_for_tests(&above)?)
     }
 
     /// The text of a file of the workspace.

@@ -73,3 +73,9 @@ fn a_file_that_is_not_rust_is_named_with_its_line() {
     let error = plant(Path::new("a.rs"), "fn f() {\n  )\n}", &mut 1, &BTreeSet::new()).unwrap_err();
     assert!(error.to_string().starts_with("a.rs:2: "), "{error}");
 }
+
+#[test]
+fn modules_for_tests_alone_are_known() {
+    let text = "#[cfg(test)]\nmod samples;\nmod b;\n#[cfg(test)]\nmod c { }\n#[cfg(unix)]\nmod d;\n";
+    assert_eq!(find::test_modules(text).unwrap(), ["samples"]);
+}
