@@ -11,12 +11,14 @@ use super::replace::send_through;
 use super::responder::asked_child;
 use crate::config::Child;
 use crate::environment::report::{DETAIL, FAILURE, ORDINARY};
-use crate::exchange::child::NoChild;
+use crate::exchange::child::{NoChild, choose_suite};
+use crate::exchange::mode;
 use crate::exchange::narrow::Selectors;
 use crate::exchange::session::Session;
 use crate::message::{Notify, NotifyType, Payload, Payloads};
 use crate::output::{ChildSaId, Output, Reason};
 use crate::sa::{AgreedChild, ChildPhase, ChildSa, FollowupSa, IkeSa, Outbound, Part, Task};
+use crate::suite::offer::ChildExchange;
 use crate::suite::{EspSuite, Role};
 use testudo_base::spi::Spi;
 use testudo_ipsec::sa::{ChildSaParams, Mode};
@@ -97,6 +99,19 @@ fn is_like(fallback: &ChildSa, suite: &EspSuite, mode: Mode) -> bool {
     (params.algorithm, params.esn, params.mode) == (suite.algorithm, suite.esn, mode)
 }
 
+/// True if a Child SA for which the peer sends this notify goes beside the fallback SA. One that
+/// names no resource and is unlike the fallback SA is to replace it: the peer's configuration has
+/// changed.
+fn stands_beside(
+    sa: &IkeSa,
+    name: &str,
+    selectors: &Selectors,
+    notify: &Notify,
+    is_like: impl FnOnce(&ChildSa) -> bool,
+) -> bool {
+    fallback(sa, name, selectors).is_some_and(|fallback| !notify.data.is_empty() || is_like(fallback))
+}
+
 /// The part of the Child SA that the peer requests beside others. `None`: it belongs to no group.
 pub(super) fn judge(
     session: &mut Session<'_>,
@@ -107,10 +122,8 @@ pub(super) fn judge(
 ) -> Result<Option<Part>, NoChild> {
     let notify = payloads.notify(NotifyType::SaResourceInfo);
     let Some(notify) = notify.filter(|_| is_configured(session, child)) else { return Ok(None) };
-    // One that names no resource and is unlike the fallback SA is to replace it: the peer's
-    // configuration has changed.
-    let is_beside = |found: &&ChildSa| !notify.data.is_empty() || is_like(found, suite, mode);
-    if fallback(session.sa, &child.name, selectors).filter(is_beside).is_none() {
+    let is_like = |fallback: &ChildSa| is_like(fallback, suite, mode);
+    if !stands_beside(session.sa, &child.name, selectors, notify, is_like) {
         return Ok(Some(Part::Fallback));
     }
     tidy(session.sa);
@@ -130,11 +143,18 @@ pub(super) fn judge(
 /// not take it for a refusal of others (RFC 9611 §6).
 pub(super) fn no_room(session: &Session<'_>, payloads: &Payloads, NoChild(notify, why): NoChild) -> NoChild {
     let is_additional = || {
-        asked_child(session, None, payloads).is_ok_and(|(child, selectors)| {
-            is_invited(session, &child, payloads) && fallback(session.sa, &child.name, &selectors).is_some()
-        })
+        let (child, selectors) = asked_child(session, None, payloads).ok()?;
+        let notify =
+            payloads.notify(NotifyType::SaResourceInfo).filter(|_| is_configured(session, &child))?;
+        let is_like = |fallback: &ChildSa| {
+            let mode = mode::to_answer(session.sa, &child, &selectors, payloads);
+            let choice =
+                payloads.sa().map(|offered| choose_suite(&child, offered, ChildExchange::CreateChildSa));
+            choice.is_some_and(|choice| choice.is_ok_and(|choice| is_like(fallback, &choice.suite, mode)))
+        };
+        Some(stands_beside(session.sa, &child.name, &selectors, notify, is_like))
     };
-    if notify.kind == NotifyType::NoAdditionalSas && is_additional() {
+    if notify.kind == NotifyType::NoAdditionalSas && is_additional() == Some(true) {
         NoChild::new(NotifyType::TsMaxQueue, why)
     } else {
         NoChild(notify, why)
