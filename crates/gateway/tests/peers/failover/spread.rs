@@ -57,11 +57,15 @@ fn shares(before: &[[u64; 2]], after: &[[u64; 2]]) -> [Vec<u64>; 2] {
 fn one_tunnel_uses_all_nodes_and_outlives_any_of_them() {
     let mut trial = Trial::start("spread-packets", &spread("packet-hash"));
     let before = worked_on(&trial);
-    let seen = trial.under_traffic("calm", |_| std::thread::sleep(Duration::from_secs(2)));
-    // The peer's window has 32 numbers, of which each node has a third.
-    let few = seen.probes.iter().all(|summary| summary.lost * 1000 <= summary.sent);
-    assert!(few || !seen.false_alarms.is_empty(), "{:?}", seen.probes);
-    not_doubled("calm", FormerOwner::Silent, &seen);
+    // The peer's window has 32 numbers, of which each node has a third: it refuses those of a node
+    // that has waited for a processor among other labs.
+    wait_until("hardly any packet is lost", LIMIT, || {
+        let seen = trial.under_traffic("calm", |_| std::thread::sleep(Duration::from_secs(2)));
+        not_doubled("calm", FormerOwner::Silent, &seen);
+        let few = seen.probes.iter().all(|summary| summary.lost * 1000 <= summary.sent);
+        Ok(if few { Ok(()) } else { Err(format!("{:?}", seen.probes)) })
+    })
+    .unwrap();
     let shares = shares(&before, &worked_on(&trial));
     assert!(shares.iter().flatten().all(|share| *share > 150), "{shares:?}");
     each_node_in_turn(&mut trial);
