@@ -251,3 +251,6 @@ impl Core {
         );
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -122,3 +122,44 @@ impl EngineNodes {
         self.members.insert(from, nodes);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::member::samples::{id, member};
+
+    /// A member whose own engine and cluster have these nodes.
+    fn in_view(running: bool, version: u8) -> Member {
+        let mut member = member();
+        let view = &mut member.core.view;
+        (view.running, view.version, view.members) = (running, version, vec![id(1), id(2)]);
+        member
+    }
+
+    #[test]
+    fn engines_are_compared_in_a_view_whose_nodes_tell_theirs() {
+        for (running, version, behind) in [
+            (true, GroupConfig::ROSTERS, vec![id(1), id(2)]),
+            (true, GroupConfig::ROSTERS - 1, Vec::new()),
+            (false, GroupConfig::ROSTERS, Vec::new()),
+        ] {
+            let mut member = in_view(running, version);
+            assert_eq!(member.engines_behind(), behind);
+            member.set_engine_nodes(Some(vec![id(1), id(2)]));
+            assert_eq!(member.core.commits.is_waiting(), !behind.is_empty(), "told in such a view");
+        }
+    }
+
+    /// What was told in the last one may have changed since, on nodes that this one did not hear.
+    #[test]
+    fn in_each_view_all_tell_their_engines_nodes_anew() {
+        let mut member = in_view(true, GroupConfig::NEWEST);
+        let Member { core, engine_nodes, .. } = &mut member;
+        let nodes = core.group.rosters().settled.ids();
+        engine_nodes.own = Some(nodes.clone());
+        engine_nodes.told = Some(nodes.clone());
+        engine_nodes.told(id(2), nodes);
+        engine_nodes.begin(core);
+        assert!(core.commits.is_waiting() && engine_nodes.members.is_empty());
+    }
+}

@@ -14,3 +14,20 @@ fn before_an_owner_initiates_it_reads_the_ike_sas_of_that_shard() {
     asks.do_for(core, replication, shards, START, id(1), 7, ask);
     assert_eq!(shards.imports.iter().copied().collect::<Vec<_>>(), [other]);
 }
+
+/// Nothing else may happen meanwhile that would have it look again.
+#[test]
+fn an_owner_that_does_not_speak_yet_tries_again_soon_unless_it_loses_its_sas() {
+    let member = &mut member();
+    let Member { core, replication, shards, asks, .. } = member;
+    let names = (0..).map(|number| format!("peer{number}"));
+    let mut own = names.filter(|name| core.table.owner(asks.home_shard(core, name)) == Some(core.node));
+    let ask = Ask::Initiate { connection: own.next().unwrap(), child: "net".into() };
+    assert_eq!(asks.next_timeout(), None);
+    asks.asked(core, replication, shards, START, id(2), 7, ask);
+    assert_eq!(asks.next_timeout(), Some(START.plus(RETRY_INTERVAL)));
+    asks.clear();
+    assert_eq!(asks.next_timeout(), None);
+    asks.do_what_is_asked(core, replication, shards, START.plus(ASK_TIMEOUT));
+    assert_eq!(asks.next_timeout(), None);
+}

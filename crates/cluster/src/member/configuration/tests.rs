@@ -1,3 +1,4 @@
+mod manifests;
 mod replacements;
 
 use super::*;

@@ -98,3 +98,31 @@ fn publish(core: &mut Core, floors: &[(Spi, u64)]) {
         core.publish(ops.collect());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::member::samples::{START, insert, member, spread_child};
+    use testudo_base::spi::Shard;
+
+    /// A suspicion may be wrong, and without a view nobody would hear of them.
+    #[test]
+    fn floors_are_told_once_a_lane_is_this_nodes_own_in_a_view() {
+        let member = &mut member();
+        let (core, replication) = (&mut member.core, &mut member.replication);
+        let (numbers, replicas) = (&mut replication.numbers, &mut replication.replicas);
+        let [spi] = insert(replicas, [spread_child(Shard(1), 0)]);
+        let [lane, other] = [4, 5].map(|lane| std::iter::once(Shard(lane)).collect::<ShardSet>());
+        numbers.lanes_estimated(lane);
+        numbers.tell_lane_floors(core, replicas, START, lane);
+        assert_eq!(numbers.lane_floors.lanes, lane, "there is no floor");
+        numbers.lane_floors.raised(spi, 9000);
+        for (running, own, told) in [(false, lane, false), (true, other, false), (true, lane, true)] {
+            core.view.running = running;
+            numbers.tell_lane_floors(core, replicas, START, own);
+            let in_doubt: Vec<_> = numbers.marks.doubtful_lanes(ShardSet::ALL).collect();
+            assert_eq!(in_doubt, if told { vec![(spi, 9000)] } else { Vec::new() });
+            assert_eq!(numbers.lane_floors.lanes, if told { ShardSet::EMPTY } else { lane });
+        }
+    }
+}

@@ -84,3 +84,49 @@ impl Numbers {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{RingId, View};
+    use crate::member::samples::{START, id, member};
+
+    /// A node that joins may be another machine. If this one has missed what others told, it knows
+    /// none of their rates.
+    #[test]
+    fn rates_are_kept_for_nodes_that_have_held_the_state_since() {
+        for (reset, fresh, version, kept) in [
+            (false, vec![], LINE_RATES, vec![Some(7), Some(8)]),
+            (false, vec![id(2)], LINE_RATES, vec![None, Some(8)]),
+            (false, vec![id(1)], LINE_RATES, vec![None]),
+            (true, vec![], LINE_RATES, vec![None]),
+            (false, vec![], LINE_RATES - 1, vec![None]),
+        ] {
+            let member = &mut member();
+            let (core, numbers) = (&mut member.core, &mut member.replication.numbers);
+            core.view.version = version;
+            numbers.told_line_rate(core, id(2), 7);
+            numbers.told_line_rate(core, id(3), 8);
+            let view = View { ring: RingId { seq: 4, node: 1 }, members: vec![id(1), id(2)], quorate: true };
+            let (current, wait_until) = (Vec::new(), START);
+            let start = ViewStart { view, epoch: 7, current, fresh, reset, wait_until, version };
+            numbers.begin_line_rates(core, &start);
+            assert_eq!(numbers.line_rates.others.values().copied().collect::<Vec<_>>(), kept, "{start:?}");
+        }
+    }
+
+    #[test]
+    fn the_rate_is_told_in_a_view_whose_nodes_know_of_rates_and_once() {
+        let member = &mut member();
+        let (core, numbers) = (&mut member.core, &mut member.replication.numbers);
+        let mut told = |running, version, rate| {
+            (core.view.running, core.view.version) = (running, version);
+            let before = core.commits.is_waiting();
+            numbers.set_line_rate(core, rate);
+            (before, core.commits.is_waiting(), numbers.line_rates.told)
+        };
+        assert_eq!(told(false, LINE_RATES, 5), (false, false, None));
+        assert_eq!(told(true, LINE_RATES - 1, 5), (false, false, None));
+        assert_eq!(told(true, LINE_RATES, 5), (false, true, Some(5)));
+    }
+}

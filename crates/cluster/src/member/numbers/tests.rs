@@ -66,3 +66,59 @@ fn who_becomes_standby_drops_what_it_was_granted_as_one_before_and_nothing_else(
     let outdated = spis.map(|spi| replicas.child(spi).unwrap().outdated);
     assert_eq!(outdated, [true, true, false]);
 }
+
+/// Heartbeats wait meanwhile.
+#[test]
+fn in_one_turn_no_more_blocks_are_used_than_its_budget() {
+    let mut own = waiting_for([ENDED, OTHER]);
+    own.budget = 1;
+    assert_eq!([own.take().len(), own.take().len()], [1, 0]);
+    own.budget = 9;
+    assert_eq!((own.take().len(), own.budget), (1, 8));
+}
+
+/// The data plane uses the blocks of a Child SA in the order of their numbers.
+#[test]
+fn a_block_waits_behind_an_earlier_one_of_its_child_sa() {
+    let mut own = waiting_for([ENDED, OTHER]);
+    own.due.retain(|due| due.spi == OTHER);
+    let now: Vec<Spi> = own.stable(|ticket| ticket == Ticket(2)).iter().map(|coming| coming.spi).collect();
+    assert_eq!(now, [ENDED]);
+    let due: Vec<_> = own.due.iter().map(|coming| (coming.spi, coming.block.next)).collect();
+    assert_eq!(due, [(OTHER, 1), (OTHER, 2)]);
+}
+
+/// Its SAs are another node's now, which has numbers of its own.
+#[test]
+fn a_node_that_has_lost_its_sas_uses_no_block_of_theirs() {
+    let mut own = waiting_for([ENDED, OTHER]);
+    own.clear();
+    assert!(!own.awaits(ENDED) && !own.awaits(OTHER));
+    own.budget = 100;
+    own.published(Ticket(3));
+    assert!(own.stable(|_| true).is_empty() && own.take().is_empty());
+}
+
+/// Others wait for their turn.
+#[test]
+fn before_the_packets_of_a_shard_leave_its_blocks_are_used() {
+    let member = &mut crate::member::samples::member();
+    let (core, replication) = (&mut member.core, &mut member.replication);
+    let (numbers, replicas) = (&mut replication.numbers, &mut replication.replicas);
+    let [leaving, staying] = [Shard(1), Shard(2)].map(|shard| {
+        let child = crate::member::samples::child(shard, 0);
+        let (spi, block) = (child.params.spi_in, SequenceBlock { next: 5, end: 9 });
+        replicas.insert_child(child);
+        numbers.own.due.push_back(Coming { spi, block, at_once: true, bulk: true, own: true });
+        spi
+    });
+    numbers.use_blocks_of(core, replicas, std::iter::once(leaving.shard()).collect());
+    let given = |output| match output {
+        MemberOutput::Numbers { spi_in, .. } => Some(spi_in),
+        _ => None,
+    };
+    assert_eq!(core.outputs.drain(..).filter_map(given).collect::<Vec<_>>(), [leaving]);
+    assert!(numbers.has_blocks());
+    numbers.forget(staying);
+    assert!(!numbers.has_blocks());
+}

@@ -107,7 +107,7 @@ mod tests {
             initiations.begun(id(2), job, IkeSaId(ike), child.into());
         }
         let moved = Event::InitiateMoved { from: IkeSaId(10), to: IkeSaId(12), child: "net".into() };
-        assert_eq!(ended_by(&mut initiations, &moved), vec![]);
+        assert_eq!(ended_by(&mut initiations, &moved), Vec::<u64>::new());
         for (event, jobs) in [
             (done(10, "net"), vec![]),
             (done(12, "more"), vec![]),
@@ -119,5 +119,23 @@ mod tests {
             assert_eq!(ended_by(&mut initiations, &event), jobs, "{event:?}");
         }
         assert!(initiations.0.is_empty());
+    }
+
+    /// What the owner logs of it up to the ordinary course, a user sees on the node that asked.
+    #[test]
+    fn its_lines_go_to_the_node_that_asked_until_this_node_has_lost_its_sas() {
+        let mut initiations = Initiations::default();
+        initiations.begun(id(2), 1, IkeSaId(10), "net".into());
+        let told = |initiations: &mut Initiations, ike, level| {
+            let (ike, message) = (Some(IkeSaId(ike)), String::new());
+            let mut ops = Vec::new();
+            initiations.told(&Event::Log { ike, connection: None, level, message }, &mut ops);
+            ops.len()
+        };
+        let levels = [LogLevel::Error, LogLevel::Notice, LogLevel::Info, LogLevel::Detail];
+        assert_eq!(levels.map(|level| told(&mut initiations, 10, level)), [1, 1, 1, 0]);
+        assert_eq!(told(&mut initiations, 11, LogLevel::Error), 0);
+        initiations.clear();
+        assert_eq!(told(&mut initiations, 10, LogLevel::Error), 0);
     }
 }

@@ -1,5 +1,6 @@
 use super::*;
 use crate::member::samples::{START, child, first, id, insert, member, spread_child};
+use testudo_base::spi::SenderId;
 
 fn seconds(seconds: u64) -> Time {
     START.plus(Duration::from_secs(seconds))
@@ -79,4 +80,46 @@ fn floors_of_lanes_are_in_doubt_while_they_lie_above_the_mark() {
     let doubtful: Vec<(Spi, u64)> = numbers.marks.doubtful_lanes(ShardSet::ALL).collect();
     assert_eq!(doubtful, [(spis[0], 5000)], "the peer has passed one, and one has no lanes");
     assert!(!numbers.marks.is_doubtful(shard));
+}
+
+/// A peer far below its floor would be heard no more. It gets new keys, by the node that speaks for
+/// its Child SA, and as soon as that can be.
+#[test]
+fn a_child_sa_in_doubt_is_rekeyed_where_its_ike_is_spoken_once_it_is_time() {
+    let member = &mut member();
+    let (core, numbers, replicas) =
+        (&mut member.core, &mut member.replication.numbers, &mut member.replication.replicas);
+    let children = [0, 1, 2, 3].map(|shard| child(Shard(shard), 0));
+    let [due, later, elsewhere, reached] = insert(replicas, children);
+    replicas.child_mut(reached).unwrap().mark = 9000;
+    for (spi, at) in [(due, 1), (later, 2), (elsewhere, 1), (reached, 1)] {
+        numbers.marks.doubt(seconds(at), spi, 9000, false);
+    }
+    let spoken: ShardSet = [0, 1, 3].into_iter().map(Shard).collect();
+    let at = |numbers: &Numbers| {
+        let at = |spi| numbers.marks.doubtful.get(&spi).map(|doubt| doubt.at);
+        [due, later, elsewhere, reached].map(at)
+    };
+    let before = at(numbers);
+    numbers.renew_doubtful(core, replicas, seconds(1), spoken);
+    assert_eq!(at(numbers), before, "this node may not speak");
+    (core.view.running, core.sender, core.fence) = (true, Some(SenderId(1)), seconds(100));
+    numbers.renew_doubtful(core, replicas, seconds(1), spoken);
+    // No IKE SA here has the Child SA, as when the peer has just made it.
+    let again = Some(seconds(1).plus(REKEY_RETRY_INTERVAL));
+    assert_eq!(at(numbers), [again, Some(seconds(2)), Some(seconds(1)), None]);
+}
+
+/// The windows of the data plane stay as they are, and with them floors that are too high.
+#[test]
+fn of_a_node_whose_state_is_void_only_doubts_stay() {
+    let mut numbers = Numbers::new(1);
+    let mut child = child(Shard(1), 0);
+    numbers.marks.doubt(START, child.params.spi_in, 9000, false);
+    numbers.marks.moved_to(seconds(1), Shard(1), &mut child, 1000);
+    numbers.marks.told_all(seconds(1), std::iter::once(Shard(1)));
+    numbers.note_marks(&[(child.params.spi_in, 70)]);
+    numbers.void_marks();
+    let marks = &numbers.marks;
+    assert!(marks.is_doubtful(Shard(1)) && marks.all_told.is_empty() && marks.moved.is_empty());
 }
