@@ -2,6 +2,7 @@
 //! makes thousands, and a process for each step costs more than the step.
 
 use crate::{Error, Result};
+use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::socket::{
@@ -42,7 +43,9 @@ pub(crate) fn path(name: &str) -> PathBuf {
 /// Makes a namespace with its loopback interface up.
 pub(crate) fn add(name: &str) -> Result<()> {
     let path = path(name);
-    fs::create_dir_all(DIRECTORY).map_err(Error::io(format!("make {DIRECTORY}")))?;
+    fs::create_dir_all(DIRECTORY)
+        .and_then(|()| share_directory())
+        .map_err(Error::io(format!("prepare {DIRECTORY}")))?;
     File::create_new(&path).map_err(Error::io(format!("make {}", path.display())))?;
     let made = in_thread(|| {
         unshare(CloneFlags::CLONE_NEWNET)?;
@@ -54,6 +57,24 @@ pub(crate) fn add(name: &str) -> Result<()> {
         let _left = fs::remove_file(&path);
     }
     made.map_err(Error::io(format!("make namespace {name}")))
+}
+
+/// The first `ip netns add` of a machine mounts the directory once more upon itself, to share it, and
+/// so hides the namespaces that are there. Does the same before there are any.
+fn share_directory() -> io::Result<()> {
+    let directory = File::open(DIRECTORY)?;
+    directory.lock()?;
+    let change = |from, flags| mount(from, DIRECTORY, None::<&str>, flags, None::<&str>);
+    let share = || change(None, MsFlags::MS_SHARED | MsFlags::MS_REC);
+    match share() {
+        // It is no mount.
+        Err(Errno::EINVAL) if fs::read_dir(DIRECTORY)?.next().is_none() => {
+            change(Some(DIRECTORY), MsFlags::MS_BIND | MsFlags::MS_REC)?;
+            Ok(share()?)
+        }
+        Err(Errno::EINVAL) | Ok(()) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Removes the name. The namespace ends with the last process in it.
@@ -100,6 +121,20 @@ fn loopback_up() -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::command::Cmd;
+
+    /// Somebody may look at something else meanwhile.
+    #[test]
+    fn a_namespace_is_still_there_after_ip_netns_has_made_and_removed_another() {
+        let lab = crate::Lab::new("netns-beside").unwrap();
+        let namespace = lab.namespace("ours").unwrap();
+        let other = format!("{}-other", namespace.name());
+        for command in ["add", "delete"] {
+            Cmd::new("ip").args(["netns", command, &other]).run().unwrap();
+        }
+        namespace.enter(|| ()).unwrap();
+        delete(namespace.name()).unwrap();
+        add(namespace.name()).unwrap();
+    }
 
     #[test]
     fn a_namespace_is_one_that_ip_netns_knows() {
