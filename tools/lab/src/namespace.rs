@@ -110,6 +110,14 @@ impl Namespace {
         found.ok_or_else(|| Error::unexpected(FILE, "that counter", format!("no {protocol} {name}: {shown}")))
     }
 
+    /// Packets that found no room in the queue of a TUN device, because its program read none.
+    pub fn tun_overflows(&self) -> Result<u64> {
+        let shown = self.ip("-j -s link show type tun")?.stdout;
+        let devices: Vec<serde_json::Value> = serde_json::from_str(&shown)
+            .map_err(|e| Error::unexpected("ip -j -s link", "JSON", e.to_string()))?;
+        Ok(devices.iter().filter_map(|device| device["stats64"]["tx"]["dropped"].as_u64()).sum())
+    }
+
     /// The MAC address of an interface.
     pub fn mac(&self, interface: &str) -> Result<[u8; 6]> {
         let shown = self.ip(&format!("-j link show {interface}"))?.stdout;

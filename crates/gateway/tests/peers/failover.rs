@@ -24,6 +24,7 @@ mod two;
 
 use crate::common::at_once;
 use crate::failover::clear::ClearText;
+use nix::sys::signal::Signal;
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::thread::sleep;
@@ -62,8 +63,8 @@ pub(crate) struct Trial {
 pub(crate) struct Seen {
     /// By the probes, from the client to the host behind the peer, and back.
     probes: [Summary; 2],
-    /// Datagrams that found no room at a socket of the probe or of charon, which had no processor
-    /// for a tenth of a second or more.
+    /// Datagrams that found no room: at a socket of the probe or of charon, which had no processor
+    /// for a tenth of a second or more, or in the queue of charon's TUN device, which holds 500.
     overflowed: u64,
     /// Nodes that were suspected meanwhile, and heard again: their packets were carried by two
     /// nodes for a moment. That is the price of going on at once, and a machine with much else to
@@ -145,11 +146,12 @@ impl Trial {
         }
     }
 
-    /// Datagrams so far that found no room at a socket on the probe's way.
+    /// Datagrams so far that found no room on the probe's way outside the nodes.
     fn overflowed(&self) -> u64 {
         let Cluster { client, hosts, peers, .. } = &self.bed.cluster;
         let on_the_way = hosts.iter().chain(peers).chain([client]);
-        on_the_way.map(|host| host.snmp("Udp", "RcvbufErrors").unwrap()).sum()
+        let at_sockets: u64 = on_the_way.map(|host| host.snmp("Udp", "RcvbufErrors").unwrap()).sum();
+        at_sockets + peers.iter().map(|peer| peer.tun_overflows().unwrap()).sum::<u64>()
     }
 
     /// The logs of each node so far.
@@ -246,6 +248,23 @@ fn a_suspect_that_is_heard_again_is_a_false_alarm() {
     let log = "node 1 is heard again\nINFO node 2 is suspected: nothing is heard of it\n\
                node 3 is suspected: nothing is heard of it\nINFO node 2 is heard again\n";
     assert_eq!(false_alarms(log), BTreeSet::from([2]));
+}
+
+/// What is lost there is no loss of the cluster's.
+#[test]
+fn what_a_peer_loses_while_it_stands_still_is_counted() {
+    let mut trial = Trial::start("known-causes", &BedOptions::default());
+    let seen = trial.under_traffic("a peer that stands still", |bed| {
+        let full = |bed: &Bed| bed.cluster.peers[0].tun_overflows().unwrap();
+        let before = full(bed);
+        bed.peers[0].process().signal(Signal::SIGSTOP).unwrap();
+        let is_full = || Ok(if full(bed) > before + 100 { Ok(()) } else { Err(full(bed).to_string()) });
+        wait_until("a full queue", LIMIT, is_full).unwrap();
+        bed.peers[0].process().signal(Signal::SIGCONT).unwrap();
+    });
+    let lost = seen.probes.each_ref().map(|summary| summary.lost);
+    assert!(lost.iter().all(|lost| *lost > 100), "{lost:?}");
+    assert_eq!(seen.lost(), 0, "{lost:?}, {} overflowed", seen.overflowed);
 }
 
 /// The state of the tunnel's former owner while another node takes it over. It determines how many
