@@ -111,3 +111,15 @@ impl Heartbeat {
         Some(Self { seq, stance, ack, members, base, links, load, provisional, heard })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_life_of_a_node_and_an_age_have_short_forms() {
+        assert_eq!(half(0x0102_0304_0506_0708), 0x0506_0708);
+        let ages = [0, 7, 65_535, 65_536].map(|millis| age(Duration::from_millis(millis)));
+        assert_eq!(ages, [0, 7, u16::MAX, u16::MAX]);
+    }
+}

@@ -143,6 +143,14 @@ mod tests {
     }
 
     #[test]
+    fn a_node_hears_others_where_it_hears_any_of_them() {
+        let heard = |node, links| Heard { node, boot: 6, seq: 7, age: 8, proof: 9, links };
+        let all = [heard(1, 0b011), heard(2, 0b110), heard(3, 0b100), heard(4, 0b110)];
+        assert_eq!(of(&all, NodeId::new(1).unwrap()), (0b011, 0b110));
+        assert_eq!(of(&all, NodeId::new(9).unwrap()), (0, 0b111));
+    }
+
+    #[test]
     fn a_port_that_fails_again_and_again_must_do_without_complaint_for_longer() {
         assert_eq!(trials(&[10, 20, 30, 40, 60, 100, 200, 300]), [1, 2, 4, 8, 16, 32, 60, 60]);
         assert_eq!(trials(&[10, 20, 319, 619]), [1, 2, 4, 1], "after five minutes all is forgotten");

@@ -127,6 +127,19 @@ mod tests {
         assert_eq!(noisy.threshold(&config), config.ceiling);
     }
 
+    /// It begins with 5 ms. What takes longer than the ceiling is no jitter.
+    #[test]
+    fn the_deviation_rises_fast_and_falls_slowly() {
+        let config = SuspicionConfig::default();
+        let after = |gap| {
+            let mut listener = Listener::new(micros(0), HEARTBEAT);
+            [0, gap].into_iter().for_each(|at| assert!(!listener.heard(micros(at), &config)));
+            listener.deviation.as_micros()
+        };
+        assert_eq!([10_000, 15_000, 30_000].map(after), [4980, 5000, 8750]);
+        assert_eq!([200_000, 200_001].map(after), [51_250, 5000]);
+    }
+
     #[test]
     fn a_noisy_host_does_not_flap() {
         // Every 200 ms it is held up for 60 ms. That makes it a suspect at most a few times, and
