@@ -272,3 +272,29 @@ impl Chain {
         [a, b, c, d, e, f, g, h]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A member whose STATUS has another version is left out of the view. What is not Testudo's
+    /// says nothing of its sender.
+    #[test]
+    fn another_version_is_told_from_what_is_not_testudos() {
+        let header = Header { kind: Kind::Batch, ring: RingId { seq: 3, node: 1 }, epoch: 2, serial: 5 };
+        let message = rest(&header, b"octets");
+        assert_eq!(parse(&message), Frame::This(header, b"octets"));
+        assert_eq!(parse(&message[..HEADER_OCTETS - 1]), Frame::Malformed);
+        let changed = |at: usize| {
+            let mut changed = message.clone();
+            changed[at] += 1;
+            changed
+        };
+        assert_eq!(parse(&changed(2)), Frame::OtherVersion);
+        assert_eq!(parse(&changed(2)[..3]), Frame::OtherVersion, "whatever its header is like");
+        for at in [0, 1] {
+            assert_eq!(parse(&changed(at)), Frame::Malformed);
+        }
+        assert_eq!(parse(b"Xg\x01"), Frame::Malformed);
+    }
+}

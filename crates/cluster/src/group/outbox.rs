@@ -225,6 +225,17 @@ mod tests {
     }
 
     #[test]
+    fn a_sealed_message_is_filled_up_to_its_longest() {
+        let room = MAX_BATCH_OCTETS - SEALING_OCTETS - 2 * ENTRY_HEADER_OCTETS - 100;
+        for (octets, batches) in [(room, 1), (room + 1, 2)] {
+            let mut outbox = Outbox::default();
+            outbox.publish(&[1; 100]);
+            outbox.publish(&vec![2; octets]);
+            assert_eq!(outbox.waiting(), batches);
+        }
+    }
+
+    #[test]
     fn a_step_of_a_change_of_the_roster_is_for_one_view() {
         let mut outbox = Outbox::default();
         outbox.publish(&[1]);
@@ -256,6 +267,10 @@ mod tests {
         let again: Vec<_> = (0..2).map(|serial| updates(outbox.send(serial).unwrap())).collect();
         assert_eq!(again, [[b"b".to_vec()], [b"c".to_vec()]]);
         assert_eq!((outbox.in_flight(), outbox.waiting()), (2, 0));
+        outbox.roster(b"closed");
+        assert_eq!(outbox.waiting(), 1);
+        outbox.lease(b"open");
+        assert_eq!(outbox.waiting(), 2);
         outbox.clear();
         assert_eq!((outbox.in_flight(), outbox.last_delivered()), (0, None));
         assert_eq!(outbox.publish(b"d"), Ticket(4), "tickets are not used again");

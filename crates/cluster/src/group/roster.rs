@@ -233,6 +233,15 @@ mod tests {
         assert!(!have(&rosters, &[2, 3]) && have(&rosters, &[2, 3, 4]));
     }
 
+    #[test]
+    fn half_of_the_nodes_are_no_majority_and_one_more_is() {
+        for count in 1..=9_u32 {
+            let all: Vec<NodeId> = (1..=count).map(node).collect();
+            let have = |here: u32| Majorities::of(&all).have(|node| u32::from(node.get()) <= here);
+            assert!(!have(count / 2) && have(count / 2 + 1), "of {count}");
+        }
+    }
+
     #[cfg(feature = "corosync")]
     #[test]
     fn half_of_both_rosters_is_enough_where_that_is_asked() {

@@ -231,3 +231,18 @@ impl Group {
             .collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_that_others_can_cause_is_logged_once_a_second_for_each_topic() {
+        let mut logs = LogLimit::default();
+        let at = |millis| Time(Duration::from_millis(millis));
+        let admitted: Vec<u64> =
+            (0..=2500).step_by(100).filter(|millis| logs.admit(at(*millis), Topic::Forged)).collect();
+        assert_eq!(admitted, [0, 1000, 2000]);
+        assert!(logs.admit(at(2500), Topic::Version) && !logs.admit(at(2500), Topic::Version));
+    }
+}

@@ -237,6 +237,7 @@ fn it_goes_by_the_engine_where_it_is_too_long_nobody_is_fresh_or_somebody_does_n
     assert_eq!(heard(&mut net, 3), [(1, vec![1; 70_000])]);
 
     let mut net = three();
+    assert!(!net.node(1).group.sends_bulk_directly());
     tell(&mut net, 1, b"state");
     net.settle();
     assert_eq!(heard(&mut net, 2), [(1, b"state".to_vec())], "as any other");
@@ -266,6 +267,23 @@ fn what_does_not_belong_there_is_not_taken_for_it() {
     assert_eq!(heard(&mut net, 3), []);
     net.pass(12);
     assert_eq!(heard(&mut net, 3), [(1, b"state".to_vec())]);
+}
+
+/// Any other would lie here until the view ends.
+#[test]
+fn a_rest_is_kept_for_a_message_of_a_member_that_has_yet_to_come() {
+    let mut net = fresh();
+    tell(&mut net, 1, b"state");
+    let Frame::This(header, _) = frame::parse(&net.order[0].3) else { panic!("a message") };
+    net.settle();
+    assert_eq!(heard(&mut net, 3), [(1, b"state".to_vec())]);
+    let mut is_kept = |from, serial| {
+        let of = MessageName { ring: header.ring, epoch: header.epoch, serial };
+        net.node(3).group.views.rest_came(id(from), of, b"rest".to_vec())
+    };
+    assert!(!is_kept(1, header.serial), "it has been taken in");
+    assert!(!is_kept(4, header.serial + 1), "node 4 is no member");
+    assert!(is_kept(1, header.serial + 1));
 }
 
 /// A sender that may multicast, but has no key, makes no node count what was never said, or wait

@@ -22,9 +22,10 @@ fn go_on(net: &mut Net, members: &[u8]) -> bool {
     net.settle();
     net.pass(200);
     let open = members.iter().all(|node| net.nodes[node].fence > net.now);
-    let phase = net.node(members[0]).group.status().phase;
-    assert_eq!(open, phase == Phase::Running, "{:?}", net.node(members[0]).log);
-    assert_eq!(!open, phase == Phase::NoQuorum);
+    let status = net.node(members[0]).group.status();
+    assert_eq!(open, status.phase == Phase::Running, "{:?}", net.node(members[0]).log);
+    assert_eq!(!open, status.phase == Phase::NoQuorum);
+    assert_eq!(status.view.map(|view| view.quorate), Some(open), "as operators see it");
     open
 }
 

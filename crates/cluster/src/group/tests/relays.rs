@@ -51,7 +51,7 @@ fn beside_an_older_member_no_heads_are_relayed() {
     net.settle();
     let known = |net: &Net| RelayKind::SAS.map(|kind| keys(net, kind, 1, 2).is_some());
     assert_eq!(known(&net), [true, false]);
-    net.tune = |config| config.ingress = Ingress::Routed;
+    net.tune = |config| (config.ingress, config.speaks) = (Ingress::Routed, RELAYED_HEADS);
     net.restart(3);
     net.view(&[1, 2, 3], true);
     net.settle();
@@ -97,8 +97,9 @@ fn only_members_of_the_view_relay() {
     assert_eq!(relay(&mut net, 3, 2), [(3, vec![3, 2])]);
     net.restart(3);
     assert_eq!(relay(&mut net, 3, 2), [], "another life of it is in the view");
-    let much = vec![0; Group::MAX_RELAYED_OCTETS + 1];
-    assert!(!net.node(2).group.relay(&[id(3)], much));
+    let relays = |net: &mut Net, octets| net.node(2).group.relay(&[id(3)], vec![0; octets]);
+    assert!(relays(&mut net, Group::MAX_RELAYED_OCTETS));
+    assert!(!relays(&mut net, Group::MAX_RELAYED_OCTETS + 1));
 }
 
 #[test]

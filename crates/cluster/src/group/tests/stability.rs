@@ -2,6 +2,7 @@
 
 use super::net::{Net, id};
 use super::views::{current_and_fresh, three};
+use crate::group::views::running::MAX_IN_FLIGHT;
 
 #[test]
 fn all_members_get_the_same_updates_in_the_same_order() {
@@ -59,6 +60,23 @@ fn alone_in_a_quorate_view_what_is_delivered_is_stable() {
     net.settle();
     assert_eq!(net.node(1).stable, ticket);
     assert_eq!(net.node(1).senders, [id(1).sender(1).unwrap()]);
+}
+
+/// What all members hold is under way no more.
+#[test]
+fn a_bounded_number_of_messages_is_under_way_however_many_a_view_has_had() {
+    let mut net = Net::new(1);
+    net.view(&[1], true);
+    net.settle();
+    for is_stable in [true, false] {
+        let stability = &mut net.node(1).group.views.running_mut().unwrap().stability;
+        (0..MAX_IN_FLIGHT).for_each(|_| stability.delivered(stability.chain()));
+        assert!(!is_stable || stability.advance());
+        net.publish(1, b"update");
+        net.collect();
+        assert_eq!(net.order.len(), usize::from(is_stable));
+        net.order.clear();
+    }
 }
 
 #[test]
@@ -196,4 +214,5 @@ fn an_acknowledgement_of_an_earlier_boot_or_view_counts_for_nothing() {
     net.datagrams.extend(old);
     net.settle();
     assert!(net.node(1).stable < ticket);
+    assert_eq!(net.node(1).group.status().counters.contradictions, 0, "it is of other messages");
 }

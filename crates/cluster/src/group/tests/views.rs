@@ -163,6 +163,18 @@ fn who_waits_goes_on_as_without_quorum() {
     assert!(net.node(3).stable < ticket);
 }
 
+/// Its engine is gone, and they decide nothing.
+#[test]
+fn who_holds_the_state_goes_on_while_others_wait_for_it() {
+    let mut net = forgetful();
+    let now = net.now;
+    net.node(2).group.handle_event(now, EngineEvent::Down { reason: "killed".to_owned() });
+    net.node(2).ring = None;
+    net.pass(400);
+    assert!(!net.node(3).in_view && net.node(3).group.status().obstacle.is_some());
+    assert!(net.nodes[&2].fence > net.now);
+}
+
 #[test]
 fn when_all_who_held_the_state_have_forgotten_nobody_is_waited_for() {
     let mut net = three();
@@ -272,6 +284,27 @@ fn a_status_that_the_engine_has_lost_is_said_again() {
     assert!(net.node(1).views.is_empty());
     net.pass(1001);
     assert_eq!(net.node(1).views.len(), 1);
+}
+
+#[test]
+fn who_has_heard_all_others_says_its_own_status_again_until_it_comes_back() {
+    let mut net = Net::new(2);
+    net.view(&[1, 2], true);
+    net.order.retain(|(_, _, from, _)| *from == 2);
+    net.pass(999);
+    assert!(net.node(1).views.is_empty());
+    net.pass(1);
+    assert_eq!((net.node(1).views.len(), net.node(2).views.len()), (1, 1));
+}
+
+#[test]
+fn what_is_published_before_the_first_view_goes_out_in_it() {
+    let mut net = Net::new(3);
+    let ticket = net.publish(1, b"early");
+    net.view(&[1, 2, 3], true);
+    net.settle();
+    assert!(net.nodes.values().all(|node| node.updates == [(1, b"early".to_vec())]));
+    assert_eq!(net.node(1).stable, ticket);
 }
 
 #[test]

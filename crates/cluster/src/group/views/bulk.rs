@@ -318,6 +318,50 @@ mod tests {
         assert_eq!((bulk.has_waiting(), bulk.goes_on(), bulk.next_timeout()), (false, false, None));
     }
 
+    /// A longer one does not fit into a datagram, and a member of an older version would not
+    /// know what to do with it.
+    #[test]
+    fn what_fits_goes_beside_the_engine_in_views_that_know_of_it() {
+        let is_taken = |version, octets| BulkTransfer::new(node(1), &[node(3)], version).takes(octets);
+        assert!(is_taken(BULK_SINCE_VERSION, MAX_REST_OCTETS));
+        assert!(!is_taken(BULK_SINCE_VERSION, MAX_REST_OCTETS + 1));
+        assert!(!is_taken(BULK_SINCE_VERSION - 1, 0));
+    }
+
+    #[test]
+    fn what_all_members_hold_is_sent_no_more() {
+        let mut bulk = BulkTransfer::new(node(1), &[node(3)], BULK_SINCE_VERSION);
+        for serial in 5..=8 {
+            bulk.sent.push_back(SentRest { serial, octets: vec![7; 9], delivered: None, again: None });
+        }
+        (5..=7).for_each(|serial| bulk.delivered(at(0), serial, serial + 10));
+        bulk.stable(16);
+        assert_eq!(bulk.sent.iter().map(|sent| sent.serial).collect::<Vec<_>>(), [7, 8]);
+    }
+
+    /// A member may send any number of them.
+    #[test]
+    fn what_is_kept_is_bounded_and_goes_with_the_messages_that_are_taken_in() {
+        let mut bulk = BulkTransfer::new(node(3), &[node(3)], BULK_SINCE_VERSION);
+        let kept = |bulk: &BulkTransfer| bulk.came.keys().map(|(_, serial)| *serial).collect::<Vec<_>>();
+        bulk.keep(node(1), 6, vec![0; MAX_KEPT_OCTETS - 1]);
+        bulk.keep(node(1), 6, vec![0; 1]);
+        bulk.keep(node(1), 7, vec![0; 1]);
+        bulk.keep(node(1), 8, vec![0; 1]);
+        assert_eq!((kept(&bulk), bulk.octets), (vec![6, 7], MAX_KEPT_OCTETS));
+        bulk.wait_first(at(0), node(1), message(Kind::Bulk, 5));
+        bulk.keep(node(1), 5, vec![0; 1]);
+        assert_eq!(kept(&bulk), [5, 6, 7], "only that makes room");
+        bulk.passed(node(1), 6);
+        assert_eq!((kept(&bulk), bulk.octets), (vec![7], 1));
+        bulk.keep(node(2), 7, vec![0; 2]);
+        assert_eq!(bulk.take(node(1), 7), Some(vec![0; 1]));
+        assert_eq!((kept(&bulk), bulk.octets), (vec![7], 2));
+        let mut current = BulkTransfer::new(node(2), &[node(3)], BULK_SINCE_VERSION);
+        current.keep(node(1), 6, vec![0; 1]);
+        assert_eq!(kept(&current), [], "it knows all of that");
+    }
+
     #[test]
     fn a_rest_that_is_asked_for_again_and_again_is_sent_once_in_an_interval() {
         let mut bulk = BulkTransfer::new(node(1), &[node(3)], BULK_SINCE_VERSION);

@@ -21,7 +21,7 @@ use testudo_planted::{Plant, planted};
 use zeroize::Zeroizing;
 
 /// At most this many messages are under way. Further ones wait.
-const MAX_IN_FLIGHT: u64 = 1 << 14;
+pub(in crate::group) const MAX_IN_FLIGHT: u64 = 1 << 14;
 
 /// See the module.
 pub(in crate::group) struct Running {

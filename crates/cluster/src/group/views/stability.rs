@@ -190,6 +190,7 @@ mod tests {
         ack(&mut stability, 3, 2);
         assert!(stability.advance());
         let holds = |number| stability.holds(node(1), node(number), 5);
+        assert!(!stability.holds(node(1), node(1), 6), "there is no such message yet");
         assert_eq!((stability.stable(), [1, 2, 3, 4].map(holds)), (2, [true, true, false, false]));
         assert!(stability.all_hold(2) && !stability.all_hold(5));
         ack(&mut stability, 3, 1);
@@ -197,6 +198,8 @@ mod tests {
         ack(&mut stability, 3, 5);
         assert!(stability.advance());
         assert_eq!((stability.stable(), stability.digests.len()), (5, 0));
+        ack(&mut stability, 3, 5);
+        assert_eq!(stability.contradictions, 0, "a repeated one contradicts nothing");
     }
 
     #[test]
@@ -226,6 +229,7 @@ mod tests {
         for from in [2, 3] {
             (1..=1000).for_each(|count| ack(&mut stability, from, count));
         }
+        assert!(stability.others.values().all(|member| member.ahead.len() == MAX_ACKS_AHEAD));
         assert!(!stability.advance());
         for count in 1..=1000 {
             stability.delivered(chain(count));

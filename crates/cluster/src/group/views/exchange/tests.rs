@@ -262,6 +262,28 @@ fn what_was_set_back_may_have_known_more_than_a_minority_can_tell() {
     assert_eq!(told(among(all)), Ok((vec![1, 3], false)));
 }
 
+/// Together they may have gone on, and have forgotten it. But no node is left that may know more.
+#[test]
+fn where_all_are_here_the_state_of_the_others_is_no_worse_for_those_that_were_set_back() {
+    let set_back = || Status { doubtful: true, ..forgotten(begun(3, &[1, 2, 3])) };
+    let all = vec![(1, status(held(4, 7, 2))), (2, set_back()), (3, set_back())];
+    assert_eq!(told(among(all)), Ok((vec![1], false)));
+}
+
+/// Node 2 says that it has five nodes in its testudo.toml.
+#[test]
+fn before_the_first_change_a_node_counts_by_its_own_file() {
+    let members = [1, 2].map(node).to_vec();
+    let view = View { ring: RingId { seq: 9, node: 1 }, members: members.clone(), quorate: true };
+    let mut exchange = Exchange::new(view, first(), QuorumRule::Majority);
+    for member in members {
+        let configured = Rosters::first((1..=5).map(|number| (node(number), Vec::new())));
+        let holder = heard(status(held(4, 7, 2)));
+        exchange.insert(member, Some(Heard { rosters: Some(configured), straight: Some(false), ..holder }));
+    }
+    assert_eq!(told(exchange.outcome()), Ok((vec![1, 2], false)), "two of three");
+}
+
 #[test]
 fn what_a_minority_cannot_say_does_not_hold_up_the_others() {
     let good = || Some(status(held(4, 7, 2)));
