@@ -150,10 +150,9 @@ impl BulkTransfer {
         let acked = self.fresh.iter().filter_map(|node| stability.acked(*node)).min().unwrap_or(u64::MAX);
         let overdue = |sent: &SentRest| {
             let (count, at) = sent.delivered?;
-            (now.since(at) >= UNASKED_AFTER).then_some((sent.serial, count))
+            (count > acked && now.since(at) >= UNASKED_AFTER).then_some(sent.serial)
         };
-        let oldest = self.sent.iter().filter_map(overdue).take(MAX_UNASKED_AT_ONCE);
-        oldest.filter(|(_, count)| *count > acked).map(|(serial, _)| serial).collect()
+        self.sent.iter().filter_map(overdue).take(MAX_UNASKED_AT_ONCE).collect()
     }
 
     /// Sends the rest of a message of this node by the engine, unless it has done so within
@@ -282,6 +281,7 @@ fn needs(bytes: &[u8]) -> Option<u64> {
 mod tests {
     use super::*;
     use crate::engine::RingId;
+    use crate::group::frame::Chain;
 
     const RING: RingId = RingId { seq: 3, node: 1 };
 
@@ -337,6 +337,22 @@ mod tests {
         (5..=7).for_each(|serial| bulk.delivered(at(0), serial, serial + 10));
         bulk.stable(16);
         assert_eq!(bulk.sent.iter().map(|sent| sent.serial).collect::<Vec<_>>(), [7, 8]);
+    }
+
+    /// Another member keeps them from being stable.
+    #[test]
+    fn what_the_fresh_nodes_have_does_not_keep_what_they_lack_from_being_sent_unasked() {
+        let mut bulk = BulkTransfer::new(node(1), &[node(3)], BULK_SINCE_VERSION);
+        let chain = Chain::default();
+        let mut stability = Stability::new(chain, [2, 3].map(node).into_iter());
+        for serial in 1..=20 {
+            let octets = vec![7; 9];
+            bulk.sent.push_back(SentRest { serial, octets, delivered: Some((serial, at(0))), again: None });
+            stability.delivered(chain);
+        }
+        stability.acknowledge(node(3), 10, chain.short());
+        assert_eq!(bulk.overdue(&stability, at(299)), [0; 0]);
+        assert_eq!(bulk.overdue(&stability, at(300)), [11, 12, 13, 14, 15, 16, 17, 18]);
     }
 
     /// A member may send any number of them.
