@@ -50,7 +50,7 @@ impl Fence {
     /// any one of its nodes.
     fn needed(core: &Core, views: &Views, members: usize) -> usize {
         match core.config.quorum {
-            QuorumRule::Majority => (members / 2 + 1).max(core.rosters.majority().min(members)),
+            QuorumRule::Majority => core.rosters.majority().min(members),
             QuorumRule::LastManStanding if views.is_formed() => members / 2 + 1,
             QuorumRule::LastManStanding => members,
         }
