@@ -265,9 +265,6 @@ impl Group {
     /// view is acknowledged.
     pub fn persisted(&mut self, durable: &Durable) {
         self.views.history.persisted(durable);
-        if let Some(running) = self.views.running_mut() {
-            running.must_acknowledge();
-        }
         self.settle();
     }
 

@@ -46,7 +46,7 @@ pub(in crate::group) struct Running {
     /// Where updates of this node were delivered that are not stable yet.
     unstable: VecDeque<(u64, Ticket)>,
     pub(in crate::group) bulk: BulkTransfer,
-    /// Something was delivered, or written to the disk, since the last acknowledgement.
+    /// Something was delivered since the last acknowledgement, or there was none.
     unacknowledged: bool,
 }
 
@@ -236,11 +236,6 @@ impl Running {
         let count = self.stability.count();
         self.unstable.push_back((count, ticket));
         self.bulk.delivered(now, serial, count);
-    }
-
-    /// The next acknowledgement says something new.
-    pub(in crate::group) fn must_acknowledge(&mut self) {
-        self.unacknowledged = true;
     }
 
     /// Acknowledges what was delivered, if that is not done yet.
