@@ -150,3 +150,21 @@ fn nothing_leaves_behind_a_fence() {
     core.hold(core.fence, message(2, INFORMATIONAL));
     assert_eq!((sent(core), core.commits.held()), (Vec::new(), 0));
 }
+
+/// A node of an older version would refuse the whole update.
+#[test]
+fn what_came_with_a_version_is_used_once_all_members_have_that_version() {
+    let core = &mut member().core;
+    let used = |core: &mut Core, version| {
+        core.view.version = version;
+        [core.has_control_plane(), core.can_spread(), core.tells_lane_floors(), core.can_follow()]
+    };
+    assert_eq!(used(core, CONTROL_PLANE - 1), [false; 4]);
+    assert_eq!(used(core, CONTROL_PLANE), [true, false, false, false]);
+    assert_eq!(used(core, SPREADING), [true, true, false, false]);
+    assert_eq!(used(core, LANE_FLOORS - 1), [true, true, false, false]);
+    assert_eq!(used(core, LANE_FLOORS), [true, true, true, false], "no routers choose the node");
+    core.config.group.ingress = crate::group::Ingress::Routed;
+    assert_eq!(used(core, LANE_FLOORS - 1), [true, false, false, false]);
+    assert_eq!((LANE_FLOORS, used(core, FOLLOWING)), (FOLLOWING, [true; 4]));
+}

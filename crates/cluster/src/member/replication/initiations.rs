@@ -107,7 +107,7 @@ mod tests {
             initiations.begun(id(2), job, IkeSaId(ike), child.into());
         }
         let moved = Event::InitiateMoved { from: IkeSaId(10), to: IkeSaId(12), child: "net".into() };
-        assert_eq!(ended_by(&mut initiations, &moved), Vec::<u64>::new());
+        assert_eq!(ended_by(&mut initiations, &moved), vec![]);
         for (event, jobs) in [
             (done(10, "net"), vec![]),
             (done(12, "more"), vec![]),

@@ -1,10 +1,11 @@
 //! What nodes tell each other of their pieces.
 
 use super::super::telling::Hearing;
+use crate::group::Ticket;
 use crate::member::Member;
 use crate::member::core::Unheard;
 use crate::member::samples::{START, id, member};
-use crate::update::Manifest;
+use crate::update::{Class, Effect, Manifest, PieceName, Secret};
 
 /// One that is away, or has not heard all yet, knows only what it had.
 #[test]
@@ -40,4 +41,28 @@ fn a_view_begins_without_the_digests_of_nodes_that_have_left_and_all_are_told_an
     assert!(due > START);
     configuration.tell_manifest(core, due);
     assert!(core.commits.is_waiting());
+}
+
+/// What it had may be older than what the others have.
+#[test]
+fn a_node_tells_its_pieces_in_a_view_once_it_has_heard_those_of_the_others() {
+    let mut member = member();
+    let Member { core, configuration, .. } = &mut member;
+    let name = PieceName { class: Class::Connection, name: "connection gw".into() };
+    let octets = Secret::new(vec![1, 2, 3].into());
+    configuration.replicates = true;
+    configuration.change_alone(Effect::Set(name), octets);
+    let mut tells = |running, is_hearing: bool, knows_owners: bool, said| {
+        core.view.running = running;
+        configuration.hearing = is_hearing.then(Hearing::default);
+        core.unheard_of = (!knows_owners).then(Unheard::default);
+        configuration.said = said;
+        configuration.tell_untold_pieces(core);
+        core.commits.is_waiting()
+    };
+    assert!(!tells(false, false, true, None), "no view");
+    assert!(!tells(true, true, true, None), "the pieces are still to come");
+    assert!(!tells(true, false, false, None), "the owners are still to come");
+    assert!(!tells(true, false, true, Some(Ticket(9))), "the part before is under way");
+    assert!(tells(true, false, true, None));
 }

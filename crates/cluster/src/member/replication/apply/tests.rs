@@ -62,3 +62,35 @@ fn a_switch_that_waits_takes_place_before_one_of_its_child_sas_goes() {
         assert_eq!(asked(member), [format!("switch {} to {}", spis[2].0, spis[3].0)]);
     }
 }
+
+/// Both would send on it, and the peer does not know the new one yet.
+#[test]
+fn a_child_sa_that_is_published_again_starts_to_send_only_if_it_did_meanwhile() {
+    let before = Spi(0x0100_0900);
+    for (replaced, switched, replaces, starts) in [
+        (Some(before), false, None, true),
+        (Some(before), false, Some(before), false),
+        (Some(before), true, None, false),
+        (None, false, None, false),
+    ] {
+        let member = &mut member();
+        let known = ChildReplica { replaces: replaced, switched, ..child(Shard(1), 0) };
+        let state = ChildState { replaces, ..known.state() };
+        let Member { core, replication, .. } = &mut *member;
+        replication.replicas.insert_child(known);
+        replication.child_added(core, START, Position::default(), state);
+        let started = |output| matches!(output, MemberOutput::Ike(Output::StartChild { .. }));
+        assert_eq!(core.outputs.drain(..).any(started), starts, "{replaced:?} {switched} {replaces:?}");
+    }
+}
+
+/// Its former owner died between two updates that belong together.
+#[test]
+fn a_child_sa_without_an_ike_sa_is_removed_by_who_takes_its_shard() {
+    let member = &mut member();
+    let Member { core, replication, .. } = &mut *member;
+    let spis = insert(&mut replication.replicas, [child(Shard(1), 0), child(Shard(2), 0)]);
+    replication.remove_orphans(core, START, std::iter::once(Shard(1)).collect());
+    assert!(core.commits.is_waiting(), "the other nodes remove it too");
+    assert_eq!(asked(member), [format!("remove {}", spis[0])]);
+}
