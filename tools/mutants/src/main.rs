@@ -41,7 +41,7 @@ struct Arguments {
     /// Runs this many worlds of the simulator, too, for a mutant that all tests let live
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     worlds: u64,
-    /// Judges only the mutants that this report of an earlier run lists
+    /// Judges only the mutants that this report of an earlier run lists, on whichever line they are
     #[arg(long, value_name = "FILE")]
     again: Option<PathBuf>,
     /// Leaves out the tests whose name contains this
@@ -67,9 +67,8 @@ fn run(arguments: &Arguments) -> Result<()> {
     if let Some(report) = &arguments.again {
         let failed = Error::io(format!("read {}", report.display()));
         let listed = std::fs::read_to_string(report).map_err(failed)?;
-        let listed: BTreeSet<&str> =
-            listed.lines().filter_map(|line| Some(line.rsplit_once(" (")?.0)).collect();
-        mutants.retain(|mutant| listed.contains(mutant.to_string().as_str()));
+        let listed: BTreeSet<String> = listed.lines().filter_map(without_line).collect();
+        mutants.retain(|mutant| listed.contains(&mutant.without_line()));
     }
     let mut tests = program::tests(cargo::build_tests(&tree, &package)?, &arguments.skip)?;
     if arguments.worlds > 0 {
@@ -83,6 +82,14 @@ fn run(arguments: &Arguments) -> Result<()> {
         tell(&format!("left out, because it fails without a mutant: {test}"))?;
     }
     print(&summary(&plan.judge(&mutants, Duration::from_secs(arguments.seconds), jobs)?))
+}
+
+/// A mutant of a report, without its line, which may be another one by now.
+fn without_line(reported: &str) -> Option<String> {
+    let (mutant, _) = reported.rsplit_once(" (")?;
+    let (file, rest) = mutant.split_once(':')?;
+    let (_, rest) = rest.split_once(": ")?;
+    Some(format!("{file}: {rest}"))
 }
 
 /// Plants all mutants that compile.
@@ -132,4 +139,20 @@ fn print(line: &str) -> Result<()> {
 /// Tells what happens, beside the report.
 fn tell(line: &str) -> Result<()> {
     writeln!(std::io::stderr(), "{line}").map_err(Error::io("write to standard error"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reported_mutant_is_found_again_when_its_line_has_moved() {
+        let mutant = |line| {
+            let (file, function) = ("crates/a/src/b.rs".to_owned(), "C::d".to_owned());
+            Mutant { number: 1, file, line, function, label: "> -> >= in `a > b`".to_owned() }
+        };
+        let reported = format!("{} (3 of 7 tests)", mutant(12));
+        assert_eq!(without_line(&reported), Some(mutant(15).without_line()));
+        assert_eq!(without_line("2 mutants: 1 killed, 1 lived, 0 not reached"), None);
+    }
 }

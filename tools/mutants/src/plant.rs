@@ -27,6 +27,14 @@ pub(crate) struct Mutant {
     pub(crate) label: String,
 }
 
+impl Mutant {
+    /// Its name where lines may have moved.
+    pub(crate) fn without_line(&self) -> String {
+        let Self { file, function, label, .. } = self;
+        format!("{file}: {function}: {label}")
+    }
+}
+
 impl fmt::Display for Mutant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { file, line, function, label, .. } = self;
