@@ -1,5 +1,6 @@
 //! For unit tests: a member in no view, and Child SAs that no peer has.
 
+use super::core::Core;
 use super::counter::Counter;
 use super::numbers::blocks::Ledger;
 use super::replication::replicas::{ChildReplica, Replicas, SpreadReplica};
@@ -50,6 +51,13 @@ pub(super) fn routed_member() -> Member {
     member
 }
 
+/// True if the member has published anything since. From now on all nodes know of it.
+pub(super) fn has_published(core: &mut Core) -> bool {
+    let published = core.commits.is_waiting();
+    core.commits.clear();
+    published
+}
+
 /// What the member has asked of its data plane since, in short.
 pub(super) fn asked(member: &mut Member) -> Vec<String> {
     let mut asked = Vec::new();
@@ -64,6 +72,11 @@ pub(super) fn asked(member: &mut Member) -> Vec<String> {
         }
     }
     asked
+}
+
+/// This shard alone.
+pub(super) fn only(shard: Shard) -> ShardSet {
+    std::iter::once(shard).collect()
 }
 
 /// The first shard among these.

@@ -138,3 +138,84 @@ impl Shards {
         false
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::group::Ingress;
+    use crate::member::samples::{START, has_published, id, routed_member};
+
+    fn millis(millis: u64) -> Time {
+        START.plus(Duration::from_millis(millis))
+    }
+
+    fn ends(member: &mut Member, now: Time) -> bool {
+        member.shards.is_empty_handed(&mut member.core, now)
+    }
+
+    #[test]
+    fn the_last_node_that_could_own_shards_is_not_drained() {
+        let Member { mut core, shards, .. } = routed_member();
+        assert_eq!(shards.ask_to_drain(&mut core, id(2), true), Ok(()));
+        core.table.set_drained(id(2), true);
+        let refused = shards.ask_to_drain(&mut core, id(1), true);
+        assert_eq!(refused, Err(DrainError::NobodyElse { node: id(1) }));
+    }
+
+    #[test]
+    fn a_leaving_node_orders_its_draining_in_every_view_until_it_is_drained() {
+        let Member { mut core, mut shards, .. } = routed_member();
+        let mut orders = |leaves, drained: u32| {
+            shards.leaves = leaves;
+            for node in [1, 2] {
+                core.table.set_drained(id(node), node == drained);
+            }
+            shards.leave_anew(&mut core);
+            has_published(&mut core)
+        };
+        assert!(!orders(false, 0));
+        assert!(orders(true, 0));
+        assert!(!orders(true, 1), "it is drained");
+        assert!(!orders(true, 2), "nobody could take its shards");
+    }
+
+    /// What routers still give it, it carries itself.
+    #[test]
+    fn a_drained_node_offers_its_shards_once_routers_know_that_it_serves_no_more() {
+        let withdraw = Duration::from_secs(5);
+        for (ingress, node, drained, waits) in [
+            (Ingress::Routed, 1, true, true),
+            (Ingress::Routed, 1, false, false),
+            (Ingress::Routed, 2, true, false),
+            (Ingress::Flood, 1, true, false),
+        ] {
+            let Member { mut core, mut replication, mut shards, .. } = routed_member();
+            (core.config.group.ingress, core.config.withdraw) = (ingress, withdraw);
+            shards.told_drain(&mut core, &mut replication, START, id(2), id(node), drained);
+            let from = waits.then(|| START.plus(withdraw));
+            assert_eq!(shards.offers_from, from, "{ingress:?} {node} {drained}");
+        }
+    }
+
+    #[test]
+    fn a_leaving_node_ends_some_time_after_its_last_shard_has_gone() {
+        let member = &mut routed_member();
+        assert!(!ends(member, millis(0)) && !ends(member, millis(300)), "it is not drained");
+        member.core.table.set_drained(id(1), true);
+        assert!(!ends(member, millis(0)) && !ends(member, millis(300)), "it has shards");
+        for shard in member.core.table.owned_by(id(1)).iter() {
+            member.core.table.drop(id(1), shard, id(2)).unwrap();
+        }
+        assert!(!ends(member, millis(0)) && !ends(member, millis(299)) && ends(member, millis(300)));
+    }
+
+    #[test]
+    fn a_leaving_node_ends_at_once_if_no_node_could_take_its_shards() {
+        let member = &mut routed_member();
+        member.core.table.set_drained(id(2), true);
+        assert!(ends(member, millis(0)));
+        // All nodes are drained: each keeps what it has.
+        member.core.table.set_drained(id(1), true);
+        assert!(!ends(member, millis(0)) && ends(member, millis(300)));
+    }
+}

@@ -402,18 +402,4 @@ impl Shards {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn shards_with_many_sas_go_few_at_a_time() {
-        for (sas, go) in [
-            (vec![0; MAX_SHARDS_AT_ONCE], MAX_SHARDS_AT_ONCE),
-            (vec![MAX_SAS_AT_ONCE / 4; 8], 4),
-            (vec![1, MAX_SAS_AT_ONCE], 1),
-            (vec![10 * MAX_SAS_AT_ONCE, 1], 1),
-        ] {
-            assert_eq!(at_once(sas.into_iter()), go);
-        }
-    }
-}
+mod tests;
