@@ -146,7 +146,9 @@ impl Shards {
 mod tests {
     use super::*;
     use crate::member::Member;
-    use crate::member::samples::member;
+    use crate::member::samples::{START, first, id, member, routed_member};
+    use crate::shard::Ranking;
+    use std::time::Duration;
 
     #[test]
     fn without_a_quorum_a_node_serves_only_if_it_is_to_forward() {
@@ -162,5 +164,28 @@ mod tests {
             shards.active = core.table.owned_by(core.node);
             assert_eq!(shards.serves(&core), serves, "{no_quorum:?}");
         }
+    }
+
+    /// Until then the receiver may not keep back its packets.
+    #[test]
+    fn an_offered_shard_goes_to_its_receiver_from_when_all_nodes_know_until_the_offer_ends() {
+        let Member { mut core, mut shards, .. } = routed_member();
+        let nodes = [id(1), id(2), id(3)];
+        core.table.view(&nodes, Ranking::Balanced);
+        core.view.members = nodes.to_vec();
+        let shard = first(core.table.owned_by(id(2)));
+        let at = Position { count: 1, ..Position::default() };
+        let until = START.plus(Duration::from_secs(1));
+        shards.carriers.offered(at, until, std::iter::once((shard, id(3))));
+        let carrier = |shards: &Shards, core: &Core, now| shards.carrier(core, now, shard, ShardSet::EMPTY);
+        assert_eq!(carrier(&shards, &core, START), Some(id(2)));
+        core.view.stable_upto = at;
+        assert_eq!(carrier(&shards, &core, START), Some(id(3)));
+        assert_eq!(carrier(&shards, &core, until), Some(id(2)));
+        shards.carriers.dropped(shard);
+        assert_eq!(carrier(&shards, &core, START), Some(id(2)));
+        shards.carriers.offered(at, until, std::iter::once((shard, id(3))));
+        shards.carriers.forget_offers();
+        assert_eq!(carrier(&shards, &core, START), Some(id(2)));
     }
 }

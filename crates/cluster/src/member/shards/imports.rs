@@ -99,3 +99,23 @@ impl Shards {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::member::Member;
+    use crate::member::samples::{START, first, id, only, routed_member};
+    use testudo_base::spi::SenderId;
+
+    /// IVs of the IKE SAs that it decodes come from its sender ID.
+    #[test]
+    fn a_node_decodes_nothing_before_it_has_a_sender_id() {
+        let Member { mut core, mut replication, mut shards, .. } = routed_member();
+        let own = only(first(core.table.owned_by(id(1))));
+        shards.imported = own;
+        shards.import_some(&mut core, &mut replication, START);
+        assert_eq!(shards.imported, own);
+        core.sender = Some(SenderId(1));
+        shards.import_some(&mut core, &mut replication, START);
+        assert!(shards.imported.is_empty());
+    }
+}

@@ -137,3 +137,47 @@ impl Shards {
         self.bumping.retain(|_, ticket| !commits.is_stable(*ticket));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::member::Member;
+    use crate::member::samples::{START, child, first, has_published, id, insert, only, routed_member};
+
+    fn millis(millis: u64) -> Time {
+        START.plus(Duration::from_millis(millis))
+    }
+
+    #[test]
+    fn an_owner_moves_its_numbers_again_and_again_while_a_standby_goes_on() {
+        let Member { mut core, mut replication, mut shards, .. } = routed_member();
+        let shard = first(core.table.owned_by(id(1)));
+        insert(&mut replication.replicas, [child(shard, 0)]);
+        core.view.running = false;
+        shards.told(&mut core, &mut replication, START, id(2), only(shard));
+        assert!(!has_published(&mut core), "there is no view");
+        core.view.running = true;
+        shards.told(&mut core, &mut replication, START, id(2), only(shard));
+        assert!(has_published(&mut core) && !shards.shown.packets.contains(shard));
+        shards.bump(&mut core, &mut replication, millis(300));
+        assert!(!has_published(&mut core), "the first move is not known to all");
+        shards.bumped(&core);
+        for (at, moves) in [(299, false), (300, true)] {
+            shards.bump(&mut core, &mut replication, millis(at));
+            assert_eq!(has_published(&mut core), moves, "after {at} ms");
+        }
+    }
+
+    /// The owner sends with numbers above those of the standby.
+    #[test]
+    fn a_standby_stops_carrying_a_shard_whose_owner_has_moved_its_numbers() {
+        let Member { mut core, mut replication, mut shards, .. } = routed_member();
+        let shard = first(core.table.owned_by(id(2)));
+        shards.suspects.insert(id(2));
+        shards.provide(&mut core, &mut replication, START);
+        let carried = shards.shown.packets;
+        assert!(carried.contains(shard));
+        shards.yield_to_owner(&mut core, &mut replication, START, shard);
+        assert_eq!(shards.shown.packets, carried.without(only(shard)));
+    }
+}

@@ -112,3 +112,59 @@ impl Shards {
         heard().find(|node| !core.table.is_last(*node)).or_else(|| heard().next())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::group::Ingress;
+    use crate::member::Member;
+    use crate::member::samples::{
+        START, child, first, has_published, id, insert, only, routed_member, spread_child,
+    };
+
+    /// Shows that this node has taken these shards. Gives what the host does before that.
+    fn shown(member: &mut Member, active: ShardSet) -> Vec<&'static str> {
+        let Member { core, replication, shards, .. } = member;
+        shards.active = active;
+        core.outputs.clear();
+        shards.show(core, replication, START);
+        let name = |output: &MemberOutput| match output {
+            MemberOutput::Numbers { .. } => Some("numbers"),
+            MemberOutput::TakeInLanes { .. } => Some("lanes"),
+            MemberOutput::TakeIn { .. } => Some("marks"),
+            MemberOutput::Announce => Some("announce"),
+            _ => None,
+        };
+        core.outputs.iter().filter_map(name).collect()
+    }
+
+    /// Otherwise it would send with numbers that are used up, or accept packets a second time.
+    #[test]
+    fn before_a_shard_is_shown_its_numbers_and_marks_are_given_to_the_data_plane() {
+        let member = &mut routed_member();
+        let shard = first(member.core.table.owned_by(id(1)));
+        insert(&mut member.replication.replicas, [child(shard, 0), spread_child(shard, 1)]);
+        assert_eq!(shown(member, ShardSet::EMPTY), [""; 0]);
+        let Member { core, replication, shards, .. } = &mut *member;
+        shards.grant_all(core, replication, only(shard), true);
+        assert!(has_published(core));
+        replication.numbers.own_blocks_stable(core, &mut replication.replicas);
+        assert_eq!(shown(member, only(shard)), ["numbers", "lanes", "marks"]);
+    }
+
+    /// Where routers give each packet to one node, all nodes answer.
+    #[test]
+    fn a_flooded_node_announces_itself_when_it_becomes_the_default_host() {
+        for (ingress, fit, announced) in
+            [(Ingress::Flood, true, 1), (Ingress::Flood, false, 0), (Ingress::Routed, true, 0)]
+        {
+            let member = &mut routed_member();
+            member.core.config.group.ingress = ingress;
+            member.core.table.set_fit(id(1), fit);
+            member.shards.shown = Ownership::default();
+            let own = member.core.table.owned_by(id(1));
+            assert_eq!(shown(member, own).len(), announced, "{ingress:?} {fit}");
+            assert_eq!(shown(member, only(first(own))), [""; 0]);
+        }
+    }
+}

@@ -166,7 +166,8 @@ impl Shards {
 mod tests {
     use super::*;
     use crate::member::Member;
-    use crate::member::samples::{START, first, id, member};
+    use crate::member::samples::{START, first, id, member, only, routed_member};
+    use crate::update::Offer;
 
     /// The node that was to have it may own nothing any more.
     #[test]
@@ -178,6 +179,32 @@ mod tests {
             shards.dropped(&mut core, &mut replication, START, Position::default(), handed);
             assert_eq!(core.table.owner(shard), Some(id(from)));
             assert_eq!(shards.imported.contains(shard), goes_on, "it reads the shard's IKE SAs again");
+        }
+    }
+
+    /// Otherwise they would go twice.
+    #[test]
+    fn packets_that_the_former_owner_has_worked_on_are_dropped_by_the_next() {
+        for is_offered in [true, false] {
+            let Member { mut core, mut replication, mut shards, .. } = routed_member();
+            let shard = first(core.table.owned_by(id(2)));
+            if is_offered {
+                let epoch = core.view.epoch;
+                let offer = Offer { shards: vec![(shard, id(1))], neighbours: Vec::new(), epoch };
+                let at = Position::default();
+                shards.offered(&mut core, &mut replication, START, at, (id(2), offer));
+                shards.arrivals.left(START, shard, Left { is_exact: true, handled: vec![7] });
+            }
+            core.outputs.clear();
+            shards.takes.push(Take { when: When::Stable(Position::default()), shards: only(shard) });
+            shards.take_what_is_due(&mut core, &mut replication, START);
+            let handled = |output| match output {
+                MemberOutput::Handled { shards, digests } => Some((shards, digests)),
+                _ => None,
+            };
+            let handled: Vec<_> = core.outputs.drain(..).filter_map(handled).collect();
+            let expected = is_offered.then(|| (only(shard), vec![7]));
+            assert_eq!(handled, Vec::from_iter(expected));
         }
     }
 }
