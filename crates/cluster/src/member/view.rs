@@ -125,3 +125,49 @@ impl Member {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{RingId, View};
+    use crate::member::samples::{START, first, id, routed_member};
+    use crate::update::{FOLLOWING, NEWEST, Preference};
+    use std::time::Duration;
+
+    /// A view of these nodes, all of which hold the state, or begin with nothing.
+    fn view(nodes: &[u32], reset: bool, version: u8) -> ViewStart {
+        let members: Vec<_> = nodes.iter().map(|node| id(*node)).collect();
+        ViewStart {
+            view: View { ring: RingId { seq: 4, node: 1 }, members: members.clone(), quorate: true },
+            epoch: 7,
+            current: members,
+            fresh: Vec::new(),
+            reset,
+            wait_until: START.plus(Duration::from_secs(5)),
+            version,
+        }
+    }
+
+    /// A node that begins with nothing does not know what the departed owner has sent.
+    #[test]
+    fn a_standby_carries_the_shards_of_a_departed_owner_at_once_if_it_held_their_state() {
+        for reset in [false, true] {
+            let mut member = routed_member();
+            let theirs = member.core.table.owned_by(id(2));
+            member.view(START, view(&[1], reset, NEWEST));
+            let expected = if reset { ShardSet::EMPTY } else { theirs };
+            assert_eq!(member.shards.inherited, expected, "{reset}");
+        }
+    }
+
+    #[test]
+    fn preferences_last_as_long_as_all_members_know_them() {
+        for (version, known) in [(NEWEST, true), (FOLLOWING - 1, false)] {
+            let mut member = routed_member();
+            let shard = first(member.core.table.owned_by(id(1)));
+            member.core.table.prefer(shard, Preference { node: Some(id(2)), level: 1 });
+            member.view(START, view(&[1, 2], false, version));
+            assert_eq!(member.core.table.preference(shard).node.is_some(), known);
+        }
+    }
+}

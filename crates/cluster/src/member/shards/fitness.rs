@@ -105,3 +105,42 @@ impl Shards {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::member::Member;
+    use crate::member::samples::{START, child, first, has_published, id, insert, routed_member};
+    use crate::shard::Ranking;
+    use testudo_base::shard::ShardSet;
+
+    #[test]
+    fn a_node_publishes_its_fitness_in_each_view_unless_the_others_believe_the_right_thing() {
+        for (running, fit, believed, publishes) in [
+            (true, false, true, true),
+            (true, true, false, true),
+            (true, true, true, false),
+            (true, false, false, false),
+            (false, false, true, false),
+        ] {
+            let Member { mut core, mut shards, .. } = routed_member();
+            core.view.running = running;
+            core.table.set_fit(id(1), believed);
+            shards.fitness = Fitness { fit, said: Some(fit) };
+            shards.tell_fitness_anew(&mut core);
+            assert_eq!(has_published(&mut core), publishes, "{running} {fit} {believed}");
+        }
+    }
+
+    #[test]
+    fn an_owner_grants_numbers_to_the_standby_that_replaces_an_unfit_one() {
+        let Member { mut core, mut replication, mut shards, .. } = routed_member();
+        core.table.view(&[id(1), id(2), id(3)], Ranking::Balanced);
+        let own = core.table.owned_by(id(1)).intersection(core.table.standby_of(id(3)));
+        insert(&mut replication.replicas, [child(first(own), 0)]);
+        // It offers no shard beside.
+        shards.active = ShardSet::EMPTY;
+        shards.told_fitness(&mut core, &mut replication, START, id(3), false);
+        assert!(has_published(&mut core));
+    }
+}

@@ -70,3 +70,46 @@ impl Shards {
         self.syncs.next = now.plus(SYNC_INTERVAL);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::member::Member;
+    use crate::member::samples::{START, routed_member};
+    use testudo_base::spi::{SenderId, Shard};
+
+    const IKE: IkeSpi = IkeSpi(1 << 56 | 1);
+
+    fn syncs() -> Syncs {
+        let mut syncs = Syncs { next: START, ..Syncs::default() };
+        syncs.departed([Shard(1), Shard(2)].into_iter().collect());
+        syncs
+    }
+
+    /// Those that are handed over later ask for nothing.
+    #[test]
+    fn ike_sas_of_a_dead_node_ask_until_all_of_its_shard_have_been_decoded() {
+        let mut syncs = syncs();
+        syncs.all_imported(std::iter::once(Shard(1)).collect());
+        syncs.imported(IKE);
+        assert_eq!(syncs.next_timeout(), None);
+        syncs.imported(IkeSpi(2 << 56 | 1));
+        assert_eq!(syncs.next_timeout(), Some(START));
+    }
+
+    #[test]
+    fn they_ask_when_it_is_time_and_the_node_may_speak() {
+        let Member { mut core, mut shards, .. } = routed_member();
+        core.fence = START.plus(SYNC_INTERVAL * 9);
+        shards.syncs = syncs();
+        shards.syncs.imported(IKE);
+        shards.sync_some(&mut core, START);
+        assert_eq!(shards.syncs.next_timeout(), Some(START), "it has no sender ID");
+        core.sender = Some(SenderId(1));
+        shards.syncs.next = START.plus(SYNC_INTERVAL);
+        shards.sync_some(&mut core, START);
+        assert!(shards.syncs.next_timeout().is_some(), "it is too early");
+        shards.sync_some(&mut core, START.plus(SYNC_INTERVAL));
+        assert_eq!(shards.syncs.next_timeout(), None);
+    }
+}
