@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn an_initiation_that_goes_on_with_another_ike_sa_ends_with_that_one() {
         let mut initiations = Initiations::default();
-        for (job, ike, child) in [(1, 10, "net"), (2, 10, "more"), (3, 11, "net"), (4, 10, "")] {
+        for (job, ike, child) in [(1, 10, "net"), (2, 10, "more"), (3, 11, "net"), (4, 10, ""), (5, 11, "")] {
             initiations.begun(id(2), job, IkeSaId(ike), child.into());
         }
         let moved = Event::InitiateMoved { from: IkeSaId(10), to: IkeSaId(12), child: "net".into() };
@@ -115,6 +115,7 @@ mod tests {
             (done(10, "more"), vec![2]),
             (done(11, "net"), vec![3]),
             (Event::IkeUp(IkeSaId(10)), vec![4]),
+            (Event::IkeDown(IkeSaId(11), Reason::Requested), vec![5]),
         ] {
             assert_eq!(ended_by(&mut initiations, &event), jobs, "{event:?}");
         }

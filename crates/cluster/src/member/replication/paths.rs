@@ -80,3 +80,20 @@ impl Paths {
         core.publish(ops);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::member::Member;
+    use crate::member::samples::{START, has_published, id, routed_member};
+
+    #[test]
+    fn new_nodes_receive_path_mtus_from_the_first_node_that_holds_the_state() {
+        let Member { mut core, mut replication, .. } = routed_member();
+        replication.paths.learned_path_mtu(&mut core, START, "192.0.2.9".parse().unwrap(), 1400);
+        assert!(has_published(&mut core));
+        for (current, tells) in [([1, 2], true), ([2, 1], false)] {
+            replication.paths.tell_path_mtus(&mut core, START, &current.map(id));
+            assert_eq!(has_published(&mut core), tells);
+        }
+    }
+}

@@ -337,6 +337,9 @@ fn ikes(shard: Shard) -> RangeInclusive<IkeSpi> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::member::samples::{START, child, insert};
+    use testudo_ike::output::CommitId;
+    use zeroize::Zeroizing;
 
     #[test]
     fn the_spis_of_a_shard_are_those_that_show_it() {
@@ -348,5 +351,37 @@ mod tests {
         }
         assert_eq!(Shard(255).spis().end().0, u32::MAX);
         assert_eq!(ikes(Shard(255)).end().0, u64::MAX);
+    }
+
+    #[test]
+    fn a_node_reads_ike_sas_that_it_does_not_have_and_whose_state_it_may_use() {
+        let mut replicas = Replicas::default();
+        let told = || Some((START, Secret::new(Zeroizing::new(vec![1]))));
+        let here = Some((MessageId(0), MessageId(0)));
+        for (number, told, here) in [(1, told(), None), (2, told(), here), (3, None, None), (4, None, here)] {
+            let spi = IkeSpi(1 << 56 | number);
+            let outline = Outline {
+                spi,
+                commit: CommitId(0),
+                established: true,
+                connection: "peer".into(),
+                identity: None,
+                leases: Vec::new(),
+            };
+            replicas.insert_ike(spi, IkeReplica::new(IkeSaId(number), outline, told, here));
+        }
+        assert_eq!(replicas.readable(Shard(1)).collect::<Vec<_>>(), [IkeSpi(1 << 56 | 1)]);
+    }
+
+    /// All nodes send through the same one of the Child SAs for the same traffic.
+    #[test]
+    fn a_new_child_sa_has_the_highest_place_and_one_that_renews_another_keeps_its_place() {
+        let mut replicas = Replicas::default();
+        let mut old = child(Shard(1), 0);
+        old.place = 9 << 32 | 5;
+        let [renewed] = insert(&mut replicas, [old]);
+        assert_eq!(replicas.new_place(Spi(7), None), 10 << 32 | 7);
+        assert_eq!(replicas.new_place(Spi(7), Some(renewed)), 9 << 32 | 5);
+        assert_eq!(replicas.new_place(Spi(7), Some(Spi(6))), 10 << 32 | 7, "it has gone");
     }
 }

@@ -338,12 +338,12 @@ mod tests {
         let queue = [Item::LastPiece, child(1, 1), child(1, 2), child(3, 1), Item::Ike(IkeSpi(3 << 56))];
         let untold = [Shard(1), Shard(3)].into_iter().collect();
         let mut resync = Resync { queue: queue.into(), untold, ..Resync::default() };
-        let left: Vec<usize> = std::iter::from_fn(|| {
+        let left: Vec<(usize, usize)> = std::iter::from_fn(|| {
             resync.next()?;
-            Some(resync.untold().len())
+            Some((resync.untold().len(), resync.untold_sas()))
         })
         .collect();
-        assert_eq!(left, [2, 2, 1, 1, 0]);
+        assert_eq!(left, [(2, 4), (2, 3), (1, 2), (1, 1), (0, 0)]);
     }
 
     /// Its owner renews it, and the new one is not spread.
@@ -362,5 +362,21 @@ mod tests {
         let all = again(crate::update::NEWEST);
         assert!(matches!(&all[..], [Op::Child(_), Op::SpreadChild { .. }]), "{all:?}");
         assert_eq!(again(crate::update::SPREADING - 1), all[..1]);
+    }
+
+    /// Fresh nodes would wait for ever.
+    #[test]
+    fn the_next_chunks_follow_when_all_nodes_have_the_last_ones_in_a_view() {
+        let mut member = samples::routed_member();
+        let (core, replication) = (&mut member.core, &mut member.replication);
+        let under_way = [Ticket(1), Ticket(2)].into();
+        replication.resync = Resync { telling: true, under_way, ..Resync::default() };
+        for (stable, tells) in [(1, false), (2, true)] {
+            core.commits.set_stable(Ticket(stable));
+            replication.chunks_arrived(core, samples::START);
+            assert_eq!(replication.tells_more(core), tells);
+        }
+        core.view.running = false;
+        assert!(!replication.tells_more(core));
     }
 }
