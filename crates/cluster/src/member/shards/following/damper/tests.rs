@@ -230,3 +230,17 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_node_is_reached_by_two_thirds_of_enough_packets_of_which_the_owner_accepts_half() {
+    let reached = |carried, relayed, min_rate| {
+        let sample = Sample { carried, relayed, most: Some((node(2), relayed)) };
+        sample.reached(node(OWN), min_rate)
+    };
+    assert_eq!(reached(90, 60, 60), Some(node(2)));
+    assert_eq!(reached(90, 60, 61), None, "too few");
+    assert_eq!(reached(90, 59, 50), None, "less than two thirds");
+    assert_eq!(reached(90, 30, 60), Some(node(OWN)));
+    assert_eq!(reached(60, 120, 60), Some(node(2)));
+    assert_eq!(reached(59, 120, 60), None, "the owner accepts less than half");
+}
