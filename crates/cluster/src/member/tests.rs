@@ -1,6 +1,9 @@
 use super::samples::{START, first, id, member, spread_child, stripe};
 use super::*;
+use crate::group::RelayKeys;
 use crate::update::Stripe;
+use testudo_base::spi::Spi;
+use zeroize::Zeroizing;
 
 /// What the engine has told it is of another time.
 #[test]
@@ -41,4 +44,19 @@ fn once_the_clock_has_come_to_the_last_stripe_the_owner_grants_the_next() {
     let next = latest(true, 1 << 16);
     assert_eq!((next.first_row, next.start), (last.end_row(), last.end()));
     assert_eq!(latest(true, 3 << 16), next, "not all nodes know of it yet");
+}
+
+#[test]
+fn what_the_group_has_for_the_host_is_passed_on() {
+    let [key_in, key_out] = [1, 2].map(|octet| Zeroizing::new([octet; RelayKeys::LEN]));
+    let keys = RelayKeys { node: id(2), spi_in: Spi(1), spi_out: Spi(2), key_in, key_out };
+    let passed = passed_on(GroupOutput::RelayKeys(vec![keys]));
+    assert!(matches!(passed, Some(MemberOutput::RelayKeys(keys)) if keys[0].node == id(2)));
+    let (level, line) = (LogLevel::Warning, "a line".to_owned());
+    let passed = passed_on(GroupOutput::Log { level, message: line.clone() });
+    let Some(MemberOutput::Ike(Output::Event(Event::Log { level, message, .. }))) = passed else {
+        panic!("a line for the log");
+    };
+    assert_eq!((level, message), (LogLevel::Warning, line));
+    assert!(passed_on(GroupOutput::NoView).is_none(), "that is the member's");
 }
