@@ -42,9 +42,9 @@ fn the_invariants_hold_in_hundreds_of_worlds() {
     for what in ["changes told", "tunnels", "rekeyings", "packets delivered", "packets relayed", "views"] {
         assert!(totals.counters[what] > 1000, "{what}: {told}");
     }
-    // These are rare, and should be.
-    for (what, least) in [("provisional doubles", 5), ("unseen doubles", 100)] {
-        assert!(totals.counters[what] > least, "{what}: {told}");
+    // These are rare, and should be. The first come in some of the worlds only, several at once.
+    for (what, least) in [("provisional doubles", 1), ("unseen doubles", 100)] {
+        assert!(totals.counters[what] >= least, "{what}: {told}");
     }
     // The engine has delivered messages to their senders only, and then lost them.
     assert!(totals.counters["messages lost with their senders"] > 100, "{told}");
