@@ -102,7 +102,7 @@ fn publish(core: &mut Core, floors: &[(Spi, u64)]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::member::samples::{START, insert, member, spread_child};
+    use crate::member::samples::{START, insert, member, only, spread_child};
     use testudo_base::spi::Shard;
 
     /// A suspicion may be wrong, and without a view nobody would hear of them.
@@ -112,7 +112,7 @@ mod tests {
         let (core, replication) = (&mut member.core, &mut member.replication);
         let (numbers, replicas) = (&mut replication.numbers, &mut replication.replicas);
         let [spi] = insert(replicas, [spread_child(Shard(1), 0)]);
-        let [lane, other] = [4, 5].map(|lane| std::iter::once(Shard(lane)).collect::<ShardSet>());
+        let [lane, other] = [4, 5].map(|lane| only(Shard(lane)));
         numbers.lanes_estimated(lane);
         numbers.tell_lane_floors(core, replicas, START, lane);
         assert_eq!(numbers.lane_floors.lanes, lane, "there is no floor");

@@ -112,7 +112,7 @@ fn before_the_packets_of_a_shard_leave_its_blocks_are_used() {
         numbers.own.due.push_back(Coming { spi, block, at_once: true, bulk: true, own: true });
         spi
     });
-    numbers.use_blocks_of(core, replicas, std::iter::once(leaving.shard()).collect());
+    numbers.use_blocks_of(core, replicas, crate::member::samples::only(leaving.shard()));
     let given = |output| match output {
         MemberOutput::Numbers { spi_in, .. } => Some(spi_in),
         _ => None,

@@ -1,5 +1,5 @@
 use super::*;
-use crate::member::samples::{START, child, first, id, insert, member, spread_child};
+use crate::member::samples::{START, child, first, id, insert, member, only, spread_child};
 use testudo_base::spi::SenderId;
 
 fn seconds(seconds: u64) -> Time {
@@ -55,7 +55,7 @@ fn marks_of_own_shards_are_told_and_those_in_doubt_or_of_shards_that_may_become_
     let spis = insert(replicas, children);
     numbers.marks.doubt(START, spis[1], 9000, false);
     numbers.marks.doubt(START, spis[2], 9000, true);
-    let carried = std::iter::once(provisional).collect();
+    let carried = only(provisional);
     numbers.tell_marks(core, replicas, seconds(1), false, active, carried);
     assert!(numbers.marks.all_told.is_empty(), "other marks may have moved");
     numbers.note_marks(&spis.map(|spi| (spi, 70)));
@@ -66,7 +66,7 @@ fn marks_of_own_shards_are_told_and_those_in_doubt_or_of_shards_that_may_become_
     expected.sort_unstable();
     assert_eq!(waiting, expected);
     let sure: Vec<Shard> = numbers.marks.all_told.keys().copied().collect();
-    assert_eq!(sure.into_iter().collect::<ShardSet>(), active.without(std::iter::once(doubtful).collect()));
+    assert_eq!(sure.into_iter().collect::<ShardSet>(), active.without(only(doubtful)));
 }
 
 #[test]
