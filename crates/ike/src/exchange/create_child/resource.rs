@@ -79,7 +79,12 @@ pub(super) fn note_answer(
 
 /// True if the peer offers or accepts it too.
 pub(crate) fn is_invited(session: &Session<'_>, child: &Child, payloads: &Payloads) -> bool {
-    is_configured(session, child) && payloads.notify(NotifyType::SaResourceInfo).is_some()
+    invitation(session, child, payloads).is_some()
+}
+
+/// The notify with which the peer offers or accepts it too.
+fn invitation<'p>(session: &Session<'_>, child: &Child, payloads: &'p Payloads) -> Option<&'p Notify> {
+    payloads.notify(NotifyType::SaResourceInfo).filter(|_| is_configured(session, child))
 }
 
 /// The fallback SAs of that name, without those that have a successor.
@@ -120,8 +125,7 @@ pub(super) fn judge(
     (suite, mode): (&EspSuite, Mode),
     payloads: &Payloads,
 ) -> Result<Option<Part>, NoChild> {
-    let notify = payloads.notify(NotifyType::SaResourceInfo);
-    let Some(notify) = notify.filter(|_| is_configured(session, child)) else { return Ok(None) };
+    let Some(notify) = invitation(session, child, payloads) else { return Ok(None) };
     let is_like = |fallback: &ChildSa| is_like(fallback, suite, mode);
     if !stands_beside(session.sa, &child.name, selectors, notify, is_like) {
         return Ok(Some(Part::Fallback));
@@ -144,13 +148,11 @@ pub(super) fn judge(
 pub(super) fn no_room(session: &Session<'_>, payloads: &Payloads, NoChild(notify, why): NoChild) -> NoChild {
     let is_additional = || {
         let (child, selectors) = asked_child(session, None, payloads).ok()?;
-        let notify =
-            payloads.notify(NotifyType::SaResourceInfo).filter(|_| is_configured(session, &child))?;
+        let notify = invitation(session, &child, payloads)?;
         let is_like = |fallback: &ChildSa| {
             let mode = mode::to_answer(session.sa, &child, &selectors, payloads);
-            let choice =
-                payloads.sa().map(|offered| choose_suite(&child, offered, ChildExchange::CreateChildSa));
-            choice.is_some_and(|choice| choice.is_ok_and(|choice| is_like(fallback, &choice.suite, mode)))
+            let choose = |offered| choose_suite(&child, offered, ChildExchange::CreateChildSa).ok();
+            payloads.sa().and_then(choose).is_some_and(|choice| is_like(fallback, &choice.suite, mode))
         };
         Some(stands_beside(session.sa, &child.name, &selectors, notify, is_like))
     };

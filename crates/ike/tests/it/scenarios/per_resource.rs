@@ -415,29 +415,6 @@ fn no_room_is_no_refusal_of_others() {
     assert_eq!(only_notify(answer), NotifyType::NoAdditionalSas);
 }
 
-/// A peer whose configuration has changed may make the SA for all on another IKE SA; one for a
-/// resource, with algorithms that nobody has, is still no more than that.
-#[test]
-fn no_room_for_another_fallback_sa_is_no_refusal_of_a_resource() {
-    let (mut world, mut peer) =
-        with_peer(EndpointConfig { child_limit: 1, ..workers(2) }, |_, connection| {
-            connection.children[0].proposals.push(esp_proposal(EspAlgorithm::Aes256Gcm16));
-        });
-    for (identifier, algorithm, refusal) in [
-        (None, EspAlgorithm::Aes256Gcm16, NotifyType::NoAdditionalSas),
-        (Some(0), EspAlgorithm::Aes256Gcm16, NotifyType::TsMaxQueue),
-        (Some(0), EspAlgorithm::ChaCha20Poly1305, NotifyType::TsMaxQueue),
-        (None, EspAlgorithm::Aes128Gcm16, NotifyType::TsMaxQueue),
-    ] {
-        let mut request = like_strongswan(0x3000_0000, identifier);
-        let offered = esp_proposal(algorithm);
-        request[0] =
-            Payload::Sa(offer::esp(&[offered], Spi(0x3000_0000), offer::ChildExchange::CreateChildSa));
-        let answer = peer.request(&mut world, ExchangeType::CreateChildSa, request);
-        assert_eq!(only_notify(answer), refusal, "{identifier:?} {algorithm:?}");
-    }
-}
-
 /// All of a group have the same algorithms (RFC 9611 §3).
 #[test]
 fn one_with_other_algorithms_is_refused() {

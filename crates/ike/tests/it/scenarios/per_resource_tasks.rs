@@ -3,7 +3,7 @@
 
 use crate::scenarios::collisions::rekey_request;
 use crate::scenarios::common::World;
-use crate::scenarios::common::build::child;
+use crate::scenarios::common::build::{child, esp_proposal};
 use crate::scenarios::common::network::Weather;
 use crate::scenarios::common::peer::{Peer, SPI, only_notify, status};
 use crate::scenarios::common::responder::Responder;
@@ -16,6 +16,7 @@ use testudo_base::spi::Spi;
 use testudo_ike::endpoint::EndpointConfig;
 use testudo_ike::message::{ExchangeType, MessageId, NotifyType, Payload};
 use testudo_ike::output::ChildSaId;
+use testudo_ike::suite::offer;
 use testudo_ipsec::sa::{ChildSaParams, EspAlgorithm};
 
 const NETS: [&str; 2] = ["10.50.0.0-10.50.0.255", "10.60.0.0-10.60.0.255"];
@@ -131,5 +132,28 @@ fn other_algorithms_give_all_of_them_anew() {
             assert_tunnels(&world, 5);
             assert_eq!((bound(&world, 0), bound(&world, 1)), (vec![0, 1, 2, 3], vec![0, 1, 2, 3]));
         }
+    }
+}
+
+/// A peer whose configuration has changed may make the SA for all on another IKE SA; one for a
+/// resource, with algorithms that nobody has, is still no more than that.
+#[test]
+fn no_room_for_another_fallback_sa_is_no_refusal_of_a_resource() {
+    let (mut world, mut peer) =
+        with_peer(EndpointConfig { child_limit: 1, ..workers(2) }, |_, connection| {
+            connection.children[0].proposals.push(esp_proposal(EspAlgorithm::Aes256Gcm16));
+        });
+    for (identifier, algorithm, refusal) in [
+        (None, EspAlgorithm::Aes256Gcm16, NotifyType::NoAdditionalSas),
+        (Some(0), EspAlgorithm::Aes256Gcm16, NotifyType::TsMaxQueue),
+        (Some(0), EspAlgorithm::ChaCha20Poly1305, NotifyType::TsMaxQueue),
+        (None, EspAlgorithm::Aes128Gcm16, NotifyType::TsMaxQueue),
+    ] {
+        let mut request = like_strongswan(0x3000_0000, identifier);
+        let offered = esp_proposal(algorithm);
+        request[0] =
+            Payload::Sa(offer::esp(&[offered], Spi(0x3000_0000), offer::ChildExchange::CreateChildSa));
+        let answer = peer.request(&mut world, ExchangeType::CreateChildSa, request);
+        assert_eq!(only_notify(answer), refusal, "{identifier:?} {algorithm:?}");
     }
 }
