@@ -126,7 +126,7 @@ impl EngineNodes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::member::samples::{id, member};
+    use crate::member::samples::{has_published, id, member};
 
     /// A member whose own engine and cluster have these nodes.
     fn in_view(running: bool, version: u8) -> Member {
@@ -146,7 +146,7 @@ mod tests {
             let mut member = in_view(running, version);
             assert_eq!(member.engines_behind(), behind);
             member.set_engine_nodes(Some(vec![id(1), id(2)]));
-            assert_eq!(member.core.commits.is_waiting(), !behind.is_empty(), "told in such a view");
+            assert_eq!(has_published(&mut member.core), !behind.is_empty(), "told in such a view");
         }
     }
 
@@ -160,6 +160,6 @@ mod tests {
         engine_nodes.told = Some(nodes.clone());
         engine_nodes.told(id(2), nodes);
         engine_nodes.begin(core);
-        assert!(core.commits.is_waiting() && engine_nodes.members.is_empty());
+        assert!(has_published(core) && engine_nodes.members.is_empty());
     }
 }

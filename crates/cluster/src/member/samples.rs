@@ -6,7 +6,8 @@ use super::numbers::blocks::Ledger;
 use super::replication::replicas::{ChildReplica, Replicas, SpreadReplica};
 use super::{Member, MemberConfig, MemberOutput};
 use crate::dispatch::Ownership;
-use crate::group::{ClusterKey, Durable, GroupConfig, Ingress, Position};
+use crate::engine::{RingId, View};
+use crate::group::{ClusterKey, Durable, GroupConfig, Ingress, Position, ViewStart};
 use crate::node::NodeId;
 use crate::shard::Ranking;
 use crate::update::Stripe;
@@ -49,6 +50,25 @@ pub(super) fn routed_member() -> Member {
     (shards.active, shards.ike) = (owned, owned);
     shards.shown = Ownership { packets: owned, ike: owned, ..Ownership::default() };
     member
+}
+
+/// So long after [`START`].
+pub(super) fn millis(millis: u64) -> Time {
+    START.plus(Duration::from_millis(millis))
+}
+
+/// A quorate view of these nodes begins, all of which hold the state.
+pub(super) fn view_start(nodes: &[u32]) -> ViewStart {
+    let members: Vec<NodeId> = nodes.iter().copied().map(id).collect();
+    ViewStart {
+        view: View { ring: RingId { seq: 4, node: 1 }, members: members.clone(), quorate: true },
+        epoch: 7,
+        current: members,
+        fresh: Vec::new(),
+        reset: false,
+        wait_until: START.plus(Duration::from_secs(5)),
+        version: GroupConfig::NEWEST,
+    }
 }
 
 /// True if the member has published anything since. From now on all nodes know of it.

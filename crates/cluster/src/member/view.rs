@@ -129,24 +129,8 @@ impl Member {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::{RingId, View};
-    use crate::member::samples::{START, first, id, routed_member};
+    use crate::member::samples::{START, first, id, routed_member, view_start};
     use crate::update::{FOLLOWING, NEWEST, Preference};
-    use std::time::Duration;
-
-    /// A view of these nodes, all of which hold the state, or begin with nothing.
-    fn view(nodes: &[u32], reset: bool, version: u8) -> ViewStart {
-        let members: Vec<_> = nodes.iter().map(|node| id(*node)).collect();
-        ViewStart {
-            view: View { ring: RingId { seq: 4, node: 1 }, members: members.clone(), quorate: true },
-            epoch: 7,
-            current: members,
-            fresh: Vec::new(),
-            reset,
-            wait_until: START.plus(Duration::from_secs(5)),
-            version,
-        }
-    }
 
     /// A node that begins with nothing does not know what the departed owner has sent.
     #[test]
@@ -154,7 +138,7 @@ mod tests {
         for reset in [false, true] {
             let mut member = routed_member();
             let theirs = member.core.table.owned_by(id(2));
-            member.view(START, view(&[1], reset, NEWEST));
+            member.view(START, ViewStart { reset, ..view_start(&[1]) });
             let expected = if reset { ShardSet::EMPTY } else { theirs };
             assert_eq!(member.shards.inherited, expected, "{reset}");
         }
@@ -166,7 +150,7 @@ mod tests {
             let mut member = routed_member();
             let shard = first(member.core.table.owned_by(id(1)));
             member.core.table.prefer(shard, Preference { node: Some(id(2)), level: 1 });
-            member.view(START, view(&[1, 2], false, version));
+            member.view(START, ViewStart { version, ..view_start(&[1, 2]) });
             assert_eq!(member.core.table.preference(shard).node.is_some(), known);
         }
     }

@@ -1,9 +1,8 @@
 use super::commits::Message;
 use super::*;
-use crate::engine::{RingId, View};
 use crate::group::Ticket;
 use crate::member::Member;
-use crate::member::samples::{START, id, member};
+use crate::member::samples::{START, id, member, view_start};
 use testudo_ike::output::{CommitId, Path};
 
 /// A member that speaks IKE: in a view, with a sender ID, before its fence.
@@ -64,20 +63,8 @@ fn logged(core: &mut Core) -> Vec<(LogLevel, String)> {
 fn the_log_names_who_is_in_a_view_who_has_left_it_and_who_has_yet_to_catch_up() {
     let core = &mut member().core;
     let mut begin = |members: &[u32], fresh: &[u32], quorate| {
-        let view = View {
-            ring: RingId { seq: 4, node: 1 },
-            members: members.iter().copied().map(id).collect(),
-            quorate,
-        };
-        let start = ViewStart {
-            view,
-            epoch: 7,
-            current: Vec::new(),
-            fresh: fresh.iter().copied().map(id).collect(),
-            reset: false,
-            wait_until: START,
-            version: 0,
-        };
+        let mut start = ViewStart { fresh: fresh.iter().copied().map(id).collect(), ..view_start(members) };
+        start.view.quorate = quorate;
         core.log_view(&start, &[id(1), id(2)]);
         logged(core)
     };

@@ -88,8 +88,7 @@ impl Numbers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::{RingId, View};
-    use crate::member::samples::{START, id, member};
+    use crate::member::samples::{has_published, id, member, view_start};
 
     /// A node that joins may be another machine. If this one has missed what others told, it knows
     /// none of their rates.
@@ -107,9 +106,7 @@ mod tests {
             core.view.version = version;
             numbers.told_line_rate(core, id(2), 7);
             numbers.told_line_rate(core, id(3), 8);
-            let view = View { ring: RingId { seq: 4, node: 1 }, members: vec![id(1), id(2)], quorate: true };
-            let (current, wait_until) = (Vec::new(), START);
-            let start = ViewStart { view, epoch: 7, current, fresh, reset, wait_until, version };
+            let start = ViewStart { fresh, reset, version, ..view_start(&[1, 2]) };
             numbers.begin_line_rates(core, &start);
             assert_eq!(numbers.line_rates.others.values().copied().collect::<Vec<_>>(), kept, "{start:?}");
         }
@@ -121,12 +118,11 @@ mod tests {
         let (core, numbers) = (&mut member.core, &mut member.replication.numbers);
         let mut told = |running, version, rate| {
             (core.view.running, core.view.version) = (running, version);
-            let before = core.commits.is_waiting();
             numbers.set_line_rate(core, rate);
-            (before, core.commits.is_waiting(), numbers.line_rates.told)
+            (has_published(core), numbers.line_rates.told)
         };
-        assert_eq!(told(false, LINE_RATES, 5), (false, false, None));
-        assert_eq!(told(true, LINE_RATES - 1, 5), (false, false, None));
-        assert_eq!(told(true, LINE_RATES, 5), (false, true, Some(5)));
+        assert_eq!(told(false, LINE_RATES, 5), (false, None));
+        assert_eq!(told(true, LINE_RATES - 1, 5), (false, None));
+        assert_eq!(told(true, LINE_RATES, 5), (true, Some(5)));
     }
 }

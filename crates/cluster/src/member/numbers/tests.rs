@@ -59,7 +59,7 @@ fn who_becomes_standby_drops_what_it_was_granted_as_one_before_and_nothing_else(
         spi
     };
     let spis = [add(now, 0, true), add(now, 1, false), add(before, 0, false)];
-    numbers.became_standby(core, replicas, std::iter::once(now).collect());
+    numbers.became_standby(core, replicas, crate::member::samples::only(now));
     let due: Vec<Spi> = numbers.own.due.iter().map(|due| due.spi).collect();
     assert_eq!(due, [spis[0], spis[2]], "its own blocks, and those of shards whose standby it was already");
     assert_eq!(numbers.standby.iter().map(|(_, spi, _)| *spi).collect::<Vec<_>>(), [spis[2]]);

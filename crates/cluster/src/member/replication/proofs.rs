@@ -42,7 +42,7 @@ impl Replication {
 mod tests {
     use super::*;
     use crate::member::Member;
-    use crate::member::samples::{START, first, id, member, spread_child};
+    use crate::member::samples::{START, first, has_published, id, member, spread_child};
 
     /// Node 1, in a view, and a spread Child SA of that node, which replaces another one.
     fn renewed(owner: u32) -> (Member, Spi) {
@@ -60,9 +60,7 @@ mod tests {
         let Member { core, replication, .. } = member;
         let child = replication.replicas.child(spi).unwrap().id;
         replication.traffic_seen(core, START.plus(Duration::from_millis(after)), child);
-        let tells = core.commits.is_waiting();
-        core.commits.clear();
-        tells
+        has_published(core)
     }
 
     #[test]

@@ -143,11 +143,7 @@ impl Shards {
 mod tests {
     use super::*;
     use crate::group::Ingress;
-    use crate::member::samples::{START, has_published, id, routed_member};
-
-    fn millis(millis: u64) -> Time {
-        START.plus(Duration::from_millis(millis))
-    }
+    use crate::member::samples::{START, has_published, id, millis, routed_member};
 
     fn ends(member: &mut Member, now: Time) -> bool {
         member.shards.is_empty_handed(&mut member.core, now)

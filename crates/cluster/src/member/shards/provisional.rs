@@ -140,13 +140,10 @@ impl Shards {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::member::Member;
-    use crate::member::samples::{START, child, first, has_published, id, insert, only, routed_member};
-
-    fn millis(millis: u64) -> Time {
-        START.plus(Duration::from_millis(millis))
-    }
+    use crate::member::samples::{
+        START, child, first, has_published, id, insert, millis, only, routed_member,
+    };
 
     #[test]
     fn an_owner_moves_its_numbers_again_and_again_while_a_standby_goes_on() {

@@ -75,7 +75,7 @@ impl Shards {
 mod tests {
     use super::*;
     use crate::member::Member;
-    use crate::member::samples::{START, routed_member};
+    use crate::member::samples::{START, only, routed_member};
     use testudo_base::spi::{SenderId, Shard};
 
     const IKE: IkeSpi = IkeSpi(1 << 56 | 1);
@@ -90,7 +90,7 @@ mod tests {
     #[test]
     fn ike_sas_of_a_dead_node_ask_until_all_of_its_shard_have_been_decoded() {
         let mut syncs = syncs();
-        syncs.all_imported(std::iter::once(Shard(1)).collect());
+        syncs.all_imported(only(Shard(1)));
         syncs.imported(IKE);
         assert_eq!(syncs.next_timeout(), None);
         syncs.imported(IkeSpi(2 << 56 | 1));

@@ -2,12 +2,10 @@ use super::*;
 use crate::group::Ingress;
 use crate::member::Member;
 use crate::member::core::Unheard;
-use crate::member::samples::{START, first, has_published, id, insert, only, routed_member, spread_child};
+use crate::member::samples::{
+    START, first, has_published, id, insert, millis, only, routed_member, spread_child,
+};
 use crate::update::{LANE_FLOORS, NEWEST};
-
-fn millis(millis: u64) -> Time {
-    START.plus(Duration::from_millis(millis))
-}
 
 /// Node 1 of two. It is drained, and has offered some of its shards to node 2 unless it has no
 /// view.
