@@ -1,8 +1,13 @@
+use super::counter::Counter;
 use super::samples::{START, first, id, member, spread_child, stripe};
 use super::*;
+use crate::alloc::ClusterAllocator;
 use crate::group::RelayKeys;
 use crate::update::Stripe;
+use std::sync::Arc;
+use std::time::Duration;
 use testudo_base::spi::Spi;
+use testudo_ike::alloc::Allocator;
 use zeroize::Zeroizing;
 
 /// What the engine has told it is of another time.
@@ -59,4 +64,21 @@ fn what_the_group_has_for_the_host_is_passed_on() {
     };
     assert_eq!((level, message), (LogLevel::Warning, line));
     assert!(passed_on(GroupOutput::NoView).is_none(), "that is the member's");
+}
+
+/// Of all nodes and of all its parts: certificates end then, and cookies are as old.
+#[test]
+fn nodes_whose_clocks_begin_at_other_times_share_the_time_of_day() {
+    let ahead = |seconds| Time(Duration::from_secs(seconds));
+    let [mut one, mut other] = [member(), member()];
+    one.set_unix_time(ahead(60), UnixTime(1_700_000_040));
+    other.set_unix_time(ahead(90_000), UnixTime(1_700_000_040));
+    assert_eq!(one.core.endpoint.unix_time(ahead(65)), UnixTime(1_700_000_045));
+    assert_eq!(other.core.endpoint.unix_time(ahead(90_005)), UnixTime(1_700_000_045));
+    let [at_one, at_other] = [(&one, ahead(60)), (&other, ahead(90_000))].map(|(member, now)| {
+        let shared = Arc::clone(&member.core.shared);
+        let mut alloc = ClusterAllocator::new(Box::new(Counter(1)), &[7; 32], member.hash_key(), shared);
+        alloc.cookie_secret(now)
+    });
+    assert_eq!((at_one.version, at_one.key), (at_other.version, at_other.key));
 }

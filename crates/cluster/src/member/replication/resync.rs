@@ -379,4 +379,27 @@ mod tests {
         core.view.running = false;
         assert!(!replication.tells_more(core));
     }
+
+    #[test]
+    fn a_fresh_node_is_sent_the_next_chunks_as_soon_as_it_has_the_last_ones() {
+        let mut member = samples::routed_member();
+        let owned = samples::first(member.core.table.owned_by(samples::id(1)));
+        for number in 0..500 {
+            member.replication.replicas.insert_child(samples::child(owned, number));
+        }
+        let [current, fresh] = [1, 2].map(|number| vec![samples::id(number)]);
+        let start = ViewStart { current, fresh, ..samples::view_start(&[1, 2]) };
+        member.replication.begin_resync(&mut member.core, &member.configuration, samples::START, &start);
+        let mut untold = vec![member.replication.resync.untold_sas()];
+        while member.replication.resync.telling {
+            assert!(untold.is_sorted_by(|before, after| before > after), "{untold:?}");
+            member.tell_more(samples::START);
+            assert_eq!(Some(&member.replication.resync.untold_sas()), untold.last(), "it has not");
+            member.core.commits.set_stable(Ticket(u64::MAX));
+            member.replication.chunks_arrived(&member.core, samples::START);
+            member.tell_more(samples::START);
+            untold.push(member.replication.resync.untold_sas());
+        }
+        assert!(untold.len() > 2 && untold.last() == Some(&0), "{untold:?}");
+    }
 }
