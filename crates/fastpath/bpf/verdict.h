@@ -112,14 +112,30 @@ static __always_inline int to_worker(struct xdp_md *ctx, const struct arrival *a
 	return action;
 }
 
+/*
+ * True for a frame to the unicast address of another host, which a switch has flooded. The host that
+ * it is for judges the packet: it may be what another node of the cluster has just decrypted for it.
+ */
+static __always_inline int is_for_another_host(struct xdp_md *ctx, const struct arrival *arrival)
+{
+	const struct ethernet *eth = (void *)(long)ctx->data;
+
+	/* The address of an unknown port is not known either. */
+	return arrival->way == TO_OTHERS && arrival->port->index < MAX_PORTS &&
+	       (void *)(eth + 1) <= (void *)(long)ctx->data_end && !(eth->dst[0] & 1);
+}
+
 static __always_inline int act(struct xdp_md *ctx, const struct arrival *arrival, __u32 reason)
 {
 	if (reason < WORKER_PROTECT)
 		return pass(ctx, arrival, reason);
 	if (reason < DROP_NO_SOCKET)
 		return to_worker(ctx, arrival, reason);
-	if (reason == DROP_CLEAR_INBOUND)
+	if (reason == DROP_CLEAR_INBOUND) {
+		if (is_for_another_host(ctx, arrival))
+			return drop(arrival->port, DROP_OTHER_HOST);
 		keep_head(ctx, arrival->port->index);
+	}
 	return drop(arrival->port, reason);
 }
 

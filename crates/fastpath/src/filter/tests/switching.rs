@@ -82,6 +82,22 @@ fn a_frame_for_another_host_is_not_forwarded() {
     }
 }
 
+/// A switch floods what a fellow node has just decrypted, and nobody attacks. A frame to all hosts is
+/// for this one too.
+#[test]
+fn clear_text_that_was_flooded_on_its_way_to_another_host_is_not_suspicious() {
+    let bench = Bench::new();
+    for (mac, reason) in [
+        ([2, 0, 0, 0, 0, 9], Reason::DropOtherHost),
+        ([0xff; 6], Reason::DropClearInbound),
+        ([1, 0, 0x5e, 0, 0, 1], Reason::DropClearInbound),
+    ] {
+        let clear = ethernet_to(mac, 0x0800, &ipv4(REMOTE4, CLIENT4, TCP).packet(&[0; 20]));
+        let outcome = bench.run(&clear);
+        assert_eq!((outcome.action, outcome.reason), (XDP_DROP, reason));
+    }
+}
+
 #[test]
 fn an_unknown_interface_gives_a_worker_nothing() {
     let bench = Bench::new().with_socket();
