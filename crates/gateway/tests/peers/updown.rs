@@ -1,6 +1,6 @@
 //! `updown` scripts: the same script on both sides, and what each is told.
 
-use crate::common::{SOON, Scenario, Watch};
+use crate::common::{Pair, SOON, Scenario, Watch};
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -175,4 +175,47 @@ fn a_line_for_a_shell_is_not_run() {
     pair.await_log("found \"ipsec _updown iptables\", expected an absolute path to a program");
     pair.up(Side::One);
     pair.ping_from(Side::One, Family::V4, 56);
+}
+
+/// The example's script opens the example's firewall to the tunnel's hosts while the tunnel is up.
+#[test]
+fn host_access_is_what_the_example_says() {
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/hostaccess");
+    let dir = tempfile::tempdir().unwrap();
+    let program = dir.path().join("updown");
+    std::fs::copy(example.join("updown"), &program).unwrap();
+    set_mode(&program, 0o755);
+    let pair = Scenario::new("hostaccess", Kind::Testudo).start_with(|side, connection| {
+        if side == Side::One {
+            connection.more_child =
+                vec![format!("updown = {}", program.display()), "hostaccess = yes".into()];
+        }
+    });
+    let firewall = std::fs::read_to_string(example.join("nftables.conf")).unwrap();
+    pair.t.gw1.run("nft", [firewall.replace("testudo0", "tu-*")]).unwrap();
+    let await_rules = |pair: &Pair, expected: usize| {
+        let rules = || {
+            let chain = pair.t.gw1.run("nft", ["list", "chain", "inet", "filter", "tunnels"])?.stdout;
+            let rules = chain.matches("accept").count();
+            Ok(if rules == expected { Ok(()) } else { Err(format!("{rules} rules")) })
+        };
+        wait_until(&format!("{expected} rules of tunnels"), SOON, rules).unwrap();
+    };
+    let reached = |pair: &Pair| {
+        [Family::V4, Family::V6].map(|family| {
+            let ping = Ping::new(Side::One.inner(family)).count(3).brief();
+            ping.run(&pair.t.server).unwrap().received
+        })
+    };
+    for _ in 0..2 {
+        pair.up(Side::Two);
+        await_rules(&pair, 2);
+        assert_eq!(reached(&pair), [3, 3]);
+        pair.swanctl(Side::Two).terminate("lab").unwrap();
+        await_rules(&pair, 0);
+    }
+    pair.up(Side::Two);
+    await_rules(&pair, 2);
+    pair.t.gw1.run("nft", ["flush", "chain", "inet", "filter", "tunnels"]).unwrap();
+    assert_eq!(reached(&pair), [0, 0], "the firewall blocks what no script opens");
 }
