@@ -87,7 +87,7 @@ impl Gateway {
     /// traffic would pass in clear. And so it is if a cluster does not do all that it asks for.
     fn warn_of_settings(&mut self, connection: &Connection) {
         for line in updown::refused(connection) {
-            self.warn(&connection.name, line);
+            self.warn(Some(&connection.name), line);
         }
         if self.endpoint.member().is_none() {
             return;
@@ -95,7 +95,7 @@ impl Gateway {
         for child in connection.children.iter().filter(|child| child.per_cpu_sas) {
             let path = format!("connections.{}.children.{}.per_cpu_sas", connection.name, child.name);
             let line = format!("{path}: yes has no effect: in a cluster all workers of a node share one SA");
-            self.warn(&connection.name, line);
+            self.warn(Some(&connection.name), line);
         }
     }
 
@@ -174,7 +174,7 @@ impl Control for Gateway {
             self.warn_of_settings(&copy);
             self.warn_of_lacks(&name);
             for Twin { child, others } in self.twins.load(&copy) {
-                self.warn(&name, format!("child {child} {}", Twin::describe(&others)));
+                self.warn(Some(&name), format!("child {child} {}", Twin::describe(&others)));
             }
         } else {
             match self.endpoint.connection(&name) {
@@ -190,8 +190,8 @@ impl Control for Gateway {
         Ok(loaded?)
     }
 
-    fn warn(&mut self, connection: &str, message: String) {
-        self.log(None, Some(connection.to_owned()), LogLevel::Warning, message);
+    fn warn(&mut self, connection: Option<&str>, message: String) {
+        self.log(None, connection.map(str::to_owned), LogLevel::Warning, message);
     }
 
     fn unload_connection(&mut self, name: &str) -> Result<(), CommandError> {

@@ -424,6 +424,16 @@ pub enum StartAction {
 }
 
 impl StartAction {
+    /// As `swanctl.conf` says it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Start => "start",
+            Self::Trap => "trap",
+            Self::TrapStart => "trap|start",
+        }
+    }
+
     /// The first packet without an SA initiates.
     pub fn traps(self) -> bool {
         matches!(self, Self::Trap | Self::TrapStart)

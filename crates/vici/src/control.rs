@@ -136,8 +136,8 @@ pub trait Control {
     fn policy(&self) -> Policy;
     /// Adds a connection, or replaces the one of the same name.
     fn load_connection(&mut self, connection: Connection) -> Result<(), CommandError>;
-    /// Logs a warning about a connection that was loaded nevertheless.
-    fn warn(&mut self, connection: &str, message: String);
+    /// Logs a warning about something that was loaded nevertheless, perhaps a connection.
+    fn warn(&mut self, connection: Option<&str>, message: String);
     /// Removes a connection.
     fn unload_connection(&mut self, name: &str) -> Result<(), CommandError>;
     /// Names of all connections.

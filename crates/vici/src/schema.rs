@@ -29,7 +29,7 @@ pub(crate) mod value;
 pub(crate) use addr::prefix;
 pub use algorithm::Policy;
 pub use connection::{connection, scripts_not_run, without_effect};
-pub use credential::{Loaded, load_authority, load_cert, load_key};
+pub use credential::{Loaded, load_authority, load_cert, load_key, not_fetched};
 pub(crate) use credential::{distinguished_name, key_id};
 pub(crate) use fields::Fields;
 pub use pool::pool;

@@ -264,7 +264,7 @@ impl Control for Crowd {
         unreachable!("nobody asks for this")
     }
 
-    fn warn(&mut self, _: &str, _: String) {
+    fn warn(&mut self, _: Option<&str>, _: String) {
         unreachable!("nobody asks for this")
     }
 

@@ -31,7 +31,8 @@ pub enum LoadError {
     },
     /// A child that we must initiate has no peer.
     #[error(
-        "{connection}: {key} {action:?} of {child} found without a remote address, expected one; only a trap in transport mode does without"
+        "{connection}: child {child}: found {key} = {}, but the connection has no remote address; only a trap in transport mode does without",
+        action.name()
     )]
     NoPeer {
         /// Name of the connection.

@@ -130,14 +130,32 @@ impl Run<'_> {
         }
         for name in named("pools") {
             let message = self.maker.pool(&name);
-            self.decoded(message, "pools.", schema::pool);
+            let (_, refused) = self.decoded(message, "pools.", schema::pool);
+            self.stops(refused, &format!("pools.{name}"));
         }
         for name in named("authorities") {
+            let before = self.maker.faults.len();
             let message = self.maker.authority(&name);
-            self.decoded(message, "authorities.", schema::load_authority);
+            self.warn(schema::not_fetched(&message));
+            let (_, refused) = self.decoded(message, "authorities.", schema::load_authority);
+            self.stops(refused || self.maker.faults.len() > before, &format!("authorities.{name}"));
         }
         self.twice(&tree.root, "");
         self.references(tree, &tree.root);
+    }
+
+    /// `swanctl --load-all` loads authorities, then pools, then connections, and nothing of the next
+    /// kind if it was refused one.
+    fn stops(&mut self, refused: bool, key: &str) {
+        if refused {
+            self.find(
+                self.place_of(key),
+                Severity::Fault,
+                format!("{key}: swanctl loads no connection after this"),
+            );
+            self.report.refused += std::mem::take(&mut self.report.connections);
+            self.report.starts = 0;
+        }
     }
 
     fn finish(mut self) -> Report {
@@ -186,7 +204,12 @@ impl Run<'_> {
             warnings.extend(schema::scripts_not_run(&connection, |program| files.runs(Path::new(program))));
         }
         self.report.connections += 1;
-        for line in warnings {
+        self.warn(warnings);
+    }
+
+    /// Warns of these, each of which begins with the path of a key.
+    fn warn(&mut self, lines: Vec<String>) {
+        for line in lines {
             let key = line.split(':').next().unwrap_or_default();
             self.find(self.place_of(key), Severity::Warning, line);
         }

@@ -4,7 +4,7 @@ use super::{split_events, text};
 use crate::message::Message;
 use testudo_ike::cert::{Certificate, RawKey};
 use testudo_ike::config::{
-    AuthMethod, Child, ChildMode, Connection, Hosts, Identity, LocalAuth, RemoteAuth, StartAction, Unique,
+    AuthMethod, Child, ChildMode, Connection, Hosts, Identity, LocalAuth, RemoteAuth, Unique,
 };
 
 /// The events for one connection: one, or several if its children do not fit.
@@ -92,8 +92,8 @@ fn list_child(child: &Child) -> Message {
         .with("rekey_time", child.lifetime.time.rekey.to_string())
         .with("rekey_bytes", child.lifetime.bytes.rekey.to_string())
         .with("rekey_packets", child.lifetime.packets.rekey.to_string())
-        .with("dpd_action", action(child.dpd_action))
-        .with("close_action", action(child.close_action))
+        .with("dpd_action", child.dpd_action.name())
+        .with("close_action", child.close_action.name())
         .with_list("local-ts", child.local_ts.iter().map(text::spec))
         .with_list("remote-ts", child.remote_ts.iter().map(text::spec));
     if child.priority != 0 {
@@ -108,15 +108,6 @@ fn unique(unique: Unique) -> &'static str {
         Unique::No => "UNIQUE_NO",
         Unique::Replace => "UNIQUE_REPLACE",
         Unique::Keep => "UNIQUE_KEEP",
-    }
-}
-
-fn action(action: StartAction) -> &'static str {
-    match action {
-        StartAction::None => "none",
-        StartAction::Start => "start",
-        StartAction::Trap => "trap",
-        StartAction::TrapStart => "trap|start",
     }
 }
 

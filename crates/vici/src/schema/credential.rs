@@ -97,6 +97,13 @@ fn data<'a>(section: &mut Fields<'a>, expected: &'static str) -> Result<&'a [u8]
     data.ok_or(missing)
 }
 
+/// Keys of an authority that say where something could be fetched, and what is not fetched.
+const URIS: [(&str, &str); 3] = [
+    ("crl_uris", "no list of revoked certificates is fetched: put them into x509crl/"),
+    ("ocsp_uris", "no OCSP server is asked"),
+    ("cert_uri_base", "no certificate is fetched by its hash"),
+];
+
 /// Decodes the argument of `load-authority`: one section, named like the authority.
 pub fn load_authority(message: &Message) -> Result<(String, Certificate), Refusal> {
     let [Element::Section(name, content)] = message.elements() else {
@@ -104,19 +111,11 @@ pub fn load_authority(message: &Message) -> Result<(String, Certificate), Refusa
     };
     check_name(name, "authorities")?;
     let mut section = Fields::new(&format!("authorities.{name}"), content)?;
-    let missing = Refusal::Missing { path: section.path("cacert"), expected: "the certificate of the CA" };
-    let data = section.blob("cacert")?.ok_or(missing)?.bytes();
+    section.list("crl_uris", Ok)?;
+    section.list("ocsp_uris", Ok)?;
+    section.text("cert_uri_base")?;
     for (key, what) in [
-        ("crl_uris", "fetching lists of revoked certificates: put them into x509crl/"),
-        ("ocsp_uris", "OCSP"),
-    ] {
-        if let Some(uri) = section.list(key, Ok)?.and_then(|uris| uris.into_iter().next()) {
-            return Err(unsupported(&section, key, uri, what));
-        }
-    }
-    for (key, what) in [
-        ("cert_uri_base", "certificates by hash and URL"),
-        ("file", "a certificate that the daemon reads: use cacert"),
+        ("file", "a certificate that the daemon itself reads (name it in cacert instead)"),
         ("handle", "tokens"),
         ("slot", "tokens"),
         ("module", "tokens"),
@@ -126,9 +125,27 @@ pub fn load_authority(message: &Message) -> Result<(String, Certificate), Refusa
         }
     }
     let path = section.path("cacert");
+    let data = section.blob("cacert")?;
     section.finish()?;
+    // Last: a check without the files has no certificates, and finds what else is wrong.
+    let missing = || Refusal::Missing { path: path.clone(), expected: "the certificate of the CA" };
+    let data = data.ok_or_else(missing)?.bytes();
     let found = format!("a file of {} octets", data.len());
     ca(data).map(|ca| (name.clone(), ca)).map_err(|Why(why)| Refusal::Bad { path, found, why })
+}
+
+/// Keys of an accepted authority that have no effect, for the log: each line begins with the path of
+/// a key.
+pub fn not_fetched(message: &Message) -> Vec<String> {
+    let authorities = message.sections();
+    let lines = authorities.flat_map(|(name, content)| {
+        URIS.iter().filter_map(move |(key, what)| {
+            let uri = content.texts(key).next().or_else(|| content.text(key));
+            let uri = uri.filter(|uri| !uri.is_empty())?;
+            Some(format!("authorities.{name}.{key}: {uri} has no effect: {what}"))
+        })
+    });
+    lines.collect()
 }
 
 fn unsupported(section: &Fields<'_>, key: &str, found: &str, what: &'static str) -> Refusal {

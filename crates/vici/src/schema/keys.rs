@@ -122,13 +122,13 @@ pub(super) const AUTH: &[Key] = &[
     only("xauth_id", Empty, "XAuth (IKEv1)"),
     decoded("revocation"),
     decoded("eku"),
-    only("groups", Empty, "group membership"),
-    only("cert_policy", Empty, "a certificate policy"),
+    only("groups", Empty, "group membership, without which more peers may connect,"),
+    only("cert_policy", Empty, "a certificate policy, without which more peers may connect,"),
     decoded("certs"),
     decoded("cacerts"),
     decoded("pubkeys"),
-    only("cert*", Never, "a certificate that the daemon reads from a file or token: use certs"),
-    only("cacert*", Never, "a certificate that the daemon reads from a file or token: use cacerts"),
+    only("cert*", Never, "a certificate that the daemon itself reads (name it in certs instead)"),
+    only("cacert*", Never, "a certificate that the daemon itself reads (name it in cacerts instead)"),
 ];
 
 /// `connections.<conn>.children.<child>`.

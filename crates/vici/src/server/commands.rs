@@ -46,8 +46,7 @@ pub(super) fn process(request: &Request, job: JobId, control: &mut dyn Control) 
         "load-cert" => schema::load_cert(arguments).map(|cert| credentials::load_cert(cert, control)),
         "load-key" => schema::load_key(arguments).map(|key| credentials::load_key(key, control)),
         "unload-key" => credentials::unload_key(request, control),
-        "load-authority" => schema::load_authority(arguments)
-            .map(|(name, ca)| credentials::load_authority(&name, ca, control)),
+        "load-authority" => credentials::load_authority(arguments, control),
         "unload-authority" => credentials::unload_authority(request, control),
         "get-pools" => get_pools(request, control),
         "load-pool" => schema::pool(arguments).map(|pool| Answer::Now(done(control.load_pool(pool)))),
@@ -182,7 +181,7 @@ fn load_conn(arguments: &Message, control: &mut dyn Control) -> Result<Answer, R
     let loaded = control.load_connection(connection);
     if loaded.is_ok() {
         for line in schema::without_effect(arguments) {
-            control.warn(&name, line);
+            control.warn(Some(&name), line);
         }
     }
     Ok(Answer::Now(done(loaded)))

@@ -10,7 +10,7 @@ use crate::schema::{self, Loaded, Refusal};
 use crate::session::Request;
 use crate::view::ListedCert;
 use std::collections::BTreeSet;
-use testudo_ike::cert::{Certificate, DistinguishedName, PrivateKey, RawKey};
+use testudo_ike::cert::{DistinguishedName, PrivateKey, RawKey};
 use testudo_ike::config::Connection;
 
 /// The answer to `get-keys`.
@@ -59,9 +59,15 @@ pub(super) fn unload_key(request: &Request, control: &mut dyn Control) -> Result
     Ok(Answer::Now(if found { done(Ok(())) } else { failed("key not found".to_owned()) }))
 }
 
-pub(super) fn load_authority(name: &str, ca: Certificate, control: &mut dyn Control) -> Answer {
-    let result = control.credentials_mut().load_authority(name, ca);
-    Answer::Now(done(result.map_err(CommandError::from)))
+pub(super) fn load_authority(arguments: &Message, control: &mut dyn Control) -> Result<Answer, Refusal> {
+    let (name, ca) = schema::load_authority(arguments)?;
+    let result = control.credentials_mut().load_authority(&name, ca);
+    if result.is_ok() {
+        for line in schema::not_fetched(arguments) {
+            control.warn(None, line);
+        }
+    }
+    Ok(Answer::Now(done(result.map_err(CommandError::from))))
 }
 
 pub(super) fn unload_authority(request: &Request, control: &mut dyn Control) -> Result<Answer, Refusal> {

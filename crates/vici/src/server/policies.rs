@@ -9,7 +9,6 @@ use crate::error::CommandError;
 use crate::message::{Element, Message};
 use crate::schema;
 use crate::session::Request;
-use testudo_ike::config::StartAction;
 
 const KEY: &str = "start_action";
 
@@ -45,7 +44,7 @@ pub(super) fn replaced(
             loaded.name
         )));
     }
-    let action = name_of(before.with_trap(*install));
+    let action = before.with_trap(*install).name();
     let message = with_action(message, &[&loaded.name, "children", child], action);
     Ok(Some(Replacement { request: Request { id: request.id, name, message }, of: digest }))
 }
@@ -63,14 +62,4 @@ fn with_action(message: Message, path: &[&str], action: &str) -> Message {
         }
     }
     if path.is_empty() { changed.with(KEY, action) } else { changed }
-}
-
-/// As a configuration says it.
-fn name_of(action: StartAction) -> &'static str {
-    match action {
-        StartAction::None => "none",
-        StartAction::Start => "start",
-        StartAction::Trap => "trap",
-        StartAction::TrapStart => "trap|start",
-    }
 }

@@ -29,7 +29,7 @@ fn keys_without_effect_are_accepted_with_a_warning() {
     let warnings = server.gateway.lock().unwrap().warnings.clone();
     let text = "connections.gw.children.net.icmp: yes has no effect: ICMP errors from addresses outside of the \
                 selectors are dropped";
-    assert_eq!(warnings, [("gw".to_owned(), text.to_owned())]);
+    assert_eq!(warnings, [(Some("gw".to_owned()), text.to_owned())]);
     let output =
         swanctl(&server_with(&CONFIG.replacen("rekey_bytes = 2g", "icmp = perhaps", 1)), &["--load-conns"]);
     let why = "connections.gw.children.net.icmp: found \"perhaps\", expected yes or no";

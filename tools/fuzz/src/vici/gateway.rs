@@ -46,7 +46,7 @@ impl Control for Gateway {
         Ok(())
     }
 
-    fn warn(&mut self, _: &str, _: String) {}
+    fn warn(&mut self, _: Option<&str>, _: String) {}
 
     fn unload_connection(&mut self, name: &str) -> Result<(), CommandError> {
         self.connections.retain(|other| other.name != name);

@@ -6,7 +6,7 @@ use testudo_lab::topology::Side;
 
 #[test]
 fn lists_are_those_of_charon() {
-    let (pair, pki) = start("lists");
+    let (mut pair, pki) = start("lists");
     pki.ca("inter", KeyKind::Rsa, "/C=CH/O=Testudo Lab/CN=Intermediate", Some("root")).unwrap();
     pki.crl("root", "root", &[]).unwrap();
     equip(&pair, &pki, Side::One, KeyKind::Rsa, "inter");
@@ -47,6 +47,15 @@ fn lists_are_those_of_charon() {
     let [ours, theirs] = shown.as_slice() else { panic!("two sides") };
     assert_eq!(ours, theirs);
     assert_eq!(ours[0].matches("has private key").count(), 2, "{}", ours[0]);
+    // What charon would fetch keeps neither the authority nor the connection behind it out.
+    let fetching = text
+        .replace("cacert = inter.pem", "cacert = inter.pem\n        crl_uris = http://192.0.2.9/root.crl");
+    let loaded = pair.swanctl(Side::One).load(&fetching).unwrap().stdout;
+    assert!(
+        loaded.contains("loaded authority 'lab'") && loaded.contains("loaded connection 'lab'"),
+        "{loaded}"
+    );
+    pair.await_log("WARN authorities.lab.crl_uris: http://192.0.2.9/root.crl has no effect");
     // A key that is no more in its file is unloaded by its number.
     let again = pair.swanctl(Side::One);
     again.remove_file("private", "gw2.key").unwrap();

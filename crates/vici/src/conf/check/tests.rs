@@ -170,6 +170,60 @@ fn secrets_pools_and_authorities_are_checked_too() {
     }
 }
 
+/// swanctl loads no connection behind an authority that is refused.
+#[test]
+fn what_an_authority_would_have_fetched_is_warned_of_and_its_other_keys_are_checked() {
+    let authority = |keys: &str| format!("{}authorities {{\nca {{\n{keys}\n}}\n}}\n", connection("gw", ""));
+    let without_files = |keys: &str| {
+        let path = Path::new("/etc/swanctl/a");
+        let files = Fake([(path.to_owned(), authority(keys).into_bytes())].into());
+        said(&Check { files: &files, policy: Policy::Modern, reads_files: false }.run(path))
+    };
+    let uris =
+        "cacert = ca.pem\ncrl_uris = http://a/1, http://a/2\nocsp_uris = http://b\ncert_uri_base = http://c/";
+    let has_no = |line: u32, key: &str, what: &str| {
+        format!("Warning a:{line}: authorities.ca.{key} has no effect: {what}")
+    };
+    assert_eq!(
+        without_files(uris),
+        [
+            has_no(
+                20,
+                "crl_uris: http://a/1",
+                "no list of revoked certificates is fetched: put them into x509crl/"
+            ),
+            has_no(21, "ocsp_uris: http://b", "no OCSP server is asked"),
+            has_no(22, "cert_uri_base: http://c/", "no certificate is fetched by its hash"),
+        ]
+    );
+    assert_eq!(
+        without_files("cacert = ca.pem\nmodule = pkcs11\ncolour = red"),
+        [
+            "Fault a:18: authorities.ca: swanctl loads no connection after this",
+            "Fault a:20: authorities.ca.module: found \"pkcs11\", but tokens is not supported; leave the key out",
+            "Fault a:21: authorities.ca.colour: unknown key",
+        ]
+    );
+}
+
+#[test]
+fn no_connection_would_load_beside_a_pool_or_an_authority_that_is_refused() {
+    for (section, stops) in [
+        ("pools {\nrw {\naddrs = 10.3.0.0\n}\n}\n", None),
+        ("pools {\nrw {\naddrs = 10.3.0.0\nnbns = 10.3.0.1\n}\n}\n", Some("18: pools.rw")),
+        ("authorities {\nca {\ncacert = ca.pem\n}\n}\n", Some("18: authorities.ca")),
+        ("secrets {\nike-1 {\n}\n}\n", None),
+    ] {
+        let report =
+            check(&[("swanctl.conf", &format!("{}{section}", connection("gw", "start_action = start")))]);
+        let stopped =
+            stops.map(|at| format!("Fault swanctl.conf:{at}: swanctl loads no connection after this"));
+        assert_eq!(said(&report).iter().find(|text| text.contains("no connection")), stopped.as_ref());
+        let counts = if stops.is_some() { (0, 1, 0) } else { (1, 0, 1) };
+        assert_eq!((report.connections, report.refused, report.starts), counts, "{section}");
+    }
+}
+
 #[test]
 fn files_that_are_named_are_read_or_left_out() {
     let text = connection("gw", "").replace("local {\nauth = psk", "local {\ncerts = gw.pem");

@@ -34,7 +34,7 @@ use zeroize::Zeroizing;
 pub(crate) struct Gateway {
     pub(crate) connections: Vec<Connection>,
     /// Connections, and what there was to say about them.
-    pub(crate) warnings: Vec<(String, String)>,
+    pub(crate) warnings: Vec<(Option<String>, String)>,
     pub(crate) secrets: Vec<SharedSecret>,
     pub(crate) credentials: Credentials,
     pub(crate) pools: Vec<Pool>,
@@ -99,8 +99,8 @@ impl Control for Gateway {
         Ok(())
     }
 
-    fn warn(&mut self, connection: &str, message: String) {
-        self.warnings.push((connection.to_owned(), message));
+    fn warn(&mut self, connection: Option<&str>, message: String) {
+        self.warnings.push((connection.map(str::to_owned), message));
     }
 
     fn unload_connection(&mut self, name: &str) -> Result<(), CommandError> {
