@@ -106,7 +106,7 @@ fn a_virtual_machine_of_libvirt_moves_and_nothing_of_it_can_be_read() {
 /// a word.
 #[test]
 fn the_path_takes_less_than_the_interface_and_does_not_tell() {
-    let hosts = Hosts::start_with_clear("migrate-narrow");
+    let mut hosts = Hosts::start_with_clear("migrate-narrow");
     // Nobody listens there, and the answer that says so comes in clear.
     let ssh = SocketAddr::new(Side::Two.outer(Family::V4), 22);
     let refused = hosts.t.gw1.enter(|| TcpStream::connect_timeout(&ssh, LIMIT).unwrap_err()).unwrap();
@@ -120,7 +120,7 @@ fn the_path_takes_less_than_the_interface_and_does_not_tell() {
     let mtu = path["mtu"].as_u64().unwrap();
     assert!((1400..=1404).contains(&mtu), "{report:#}");
     let line = format!("the path to {} takes packets of {mtu} octets", Side::Two.outer(Family::V4));
-    assert!(hosts.daemons[0].log().unwrap().contains(&line), "{line}");
+    hosts.daemons[0].process().wait_log(&line, LIMIT).unwrap();
     hosts.run_at_destination();
 }
 

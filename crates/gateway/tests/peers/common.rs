@@ -277,6 +277,15 @@ impl Pair {
         self.await_log_times(text, 1);
     }
 
+    /// The same, while others look at the pair: it does not notice if the daemon ends.
+    pub(crate) fn await_said(&self, text: &str) {
+        wait_until(&format!("\"{text}\" in our log"), SOON, || {
+            let log = self.one.log()?;
+            Ok(if log.contains(text) { Ok(()) } else { Err(log) })
+        })
+        .unwrap();
+    }
+
     /// Waits until our log has this text `times` times.
     pub(crate) fn await_log_times(&mut self, text: &str, times: usize) {
         self.one.process().wait_log_times(text, times, SOON).unwrap();

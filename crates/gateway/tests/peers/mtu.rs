@@ -177,7 +177,7 @@ fn a_path_mtu_is_learned_from_a_router() {
     .unwrap();
     let said = ping(mtu - headers(Family::V4));
     assert!(said.contains("1 received"), "{said}");
-    assert!(pair.one.log().unwrap().contains("takes packets of 1300 octets"));
+    pair.await_said("takes packets of 1300 octets");
 }
 
 /// A router's message about an ESP packet with that SPI and number, which was never sent.
@@ -255,7 +255,7 @@ fn a_download_goes_on(pair: &Pair, becomes_smaller: impl FnOnce()) {
     becomes_smaller();
     let done = transfer.finish(Duration::from_secs(60)).unwrap();
     assert_eq!((done.bytes, done.sha256), (16 * MIB, expected));
-    assert!(pair.one.log().unwrap().contains("takes packets of 1300 octets"));
+    pair.await_said("takes packets of 1300 octets");
     assert!(pair.dropped("too_big") > 0);
 }
 

@@ -121,8 +121,7 @@ fn required_ml_kem_fails_with_a_strongswan_without_it() {
             pair.await_sas(side, 0, SOON);
         }
     }
-    let log = pair.two.process().log().unwrap();
-    assert!(log.contains("NO_PROPOSAL_CHOSEN") || log.contains("NO_PROP"), "{log}");
+    pair.two.process().wait_log("NO_PROP", SOON).unwrap();
 }
 
 /// `ppk_id`, `ppk_required`, and the PPKs that are loaded.

@@ -22,8 +22,7 @@ fn by_command(peer: Kind, side: Side) {
     pair.ping_both_ways();
     watch.saw_nothing();
     if side == Side::One {
-        let log = pair.one.log().unwrap();
-        assert!(log.contains("reauthenticated: it is [2] now"), "{log}");
+        pair.await_said("reauthenticated: it is [2] now");
     }
 }
 

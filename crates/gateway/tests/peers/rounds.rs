@@ -157,6 +157,5 @@ fn a_round_that_one_side_lacks() {
             }
         }
     }
-    let log = pair.one.process().log().unwrap();
-    assert!(log.contains("gw2.lab.example announces no other authentication"), "{log}");
+    pair.await_log("gw2.lab.example announces no other authentication");
 }

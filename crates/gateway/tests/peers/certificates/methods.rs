@@ -1,11 +1,12 @@
 //! Every kind of key and signature, both ways at once and each its own way, and chains.
 
 use super::{ECDSA, come_and_go, equip, load, start, start_at, trust_one_root};
-use crate::common::Scenario;
+use crate::common::{SOON, Scenario};
 use testudo_lab::capture::Capture;
 use testudo_lab::gateway::{Gateway, Kind};
 use testudo_lab::pki::KeyKind;
 use testudo_lab::topology::Side;
+use testudo_lab::wait_until;
 
 /// A kind of key, what `auth` says for its owner, and what both logs call the signature.
 const METHODS: [(KeyKind, &str, &str); 6] = [
@@ -32,10 +33,8 @@ fn every_method_in_both_roles() {
         come_and_go(&pair);
         let ours = format!("'C=CH, O=Testudo Lab, CN=gw1' with {scheme} successful");
         let theirs = format!("'C=CH, O=Testudo Lab, CN=gw2' with {other_scheme} successful");
-        let log = pair.one.process().log().unwrap();
-        assert!(log.contains(&theirs), "{theirs}: {log}");
-        let log = pair.two.process().log().unwrap();
-        assert!(log.contains(&ours), "{ours}: {log}");
+        pair.await_log(&theirs);
+        pair.two.process().wait_log(&ours, SOON).unwrap();
     }
 }
 
@@ -57,13 +56,8 @@ fn a_peer_without_digital_signatures() {
         }
         load(&pair, |_, _| {});
         come_and_go(&pair);
-        let log = pair.one.process().log().unwrap();
-        for line in [
-            format!("'C=CH, O=Testudo Lab, CN=gw2' with {method} successful"),
-            format!("'C=CH, O=Testudo Lab, CN=gw1' (myself) with {method}"),
-        ] {
-            assert!(log.contains(&line), "{line}: {log}");
-        }
+        pair.await_log(&format!("'C=CH, O=Testudo Lab, CN=gw2' with {method} successful"));
+        pair.await_log(&format!("'C=CH, O=Testudo Lab, CN=gw1' (myself) with {method}"));
     }
 }
 
@@ -108,15 +102,14 @@ fn a_chain_of_four_certificates_at_mtu_1280() {
     come_and_go(&pair);
     let shown = wire.stop().unwrap().show(80).unwrap();
     assert!(!shown.contains("frag"), "no IP datagram is fragmented: {shown}");
-    let log = pair.two.process().log().unwrap();
-    assert!(log.contains("splitting IKE message ("), "{log}");
-    for issuer in ["Intermediate a1", "Intermediate a2", "Intermediate a3", "CN=gw1"] {
-        let received = log.lines().any(|line| line.contains("received ") && line.contains(issuer));
-        assert!(received, "charon has received {issuer}: {log}");
-    }
-    let log = pair.one.process().log().unwrap();
-    assert!(
-        log.contains("by certificate 'C=CH, O=Testudo Lab, CN=gw2' of CA 'C=CH, O=Testudo Lab, CN=Root'"),
-        "{log}"
-    );
+    pair.two.process().wait_log("splitting IKE message (", SOON).unwrap();
+    let charon = pair.two.process();
+    wait_until("charon to have received all certificates", SOON, || {
+        let log = charon.log()?;
+        let came = |issuer: &str| log.lines().any(|line| line.contains("received ") && line.contains(issuer));
+        let all = ["Intermediate a1", "Intermediate a2", "Intermediate a3", "CN=gw1"].into_iter().all(came);
+        Ok(if all { Ok(()) } else { Err(log) })
+    })
+    .unwrap();
+    pair.await_log("by certificate 'C=CH, O=Testudo Lab, CN=gw2' of CA 'C=CH, O=Testudo Lab, CN=Root'");
 }

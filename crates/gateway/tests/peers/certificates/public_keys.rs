@@ -2,7 +2,7 @@
 //! its configuration.
 
 use super::{come_and_go, own};
-use crate::common::{Pair, Scenario, UP_LIMIT, give_key};
+use crate::common::{Pair, SOON, Scenario, UP_LIMIT, give_key};
 use testudo_lab::gateway::Kind;
 use testudo_lab::pki::{KeyKind, Pki};
 use testudo_lab::swanctl_conf::Connection;
@@ -55,11 +55,9 @@ fn both_roles(name: &'static str, peer: Kind) {
         load(&pair, |_, _| {}, true);
         come_and_go(&pair);
         let theirs = format!("with {other_scheme} successful, by public key");
-        let log = pair.one.process().log().unwrap();
-        assert!(log.contains(&theirs), "{theirs}: {log}");
+        pair.await_log(&theirs);
         let ours = format!("with {scheme} successful");
-        let log = pair.two.process().log().unwrap();
-        assert!(log.contains(&ours), "{ours}: {log}");
+        pair.two.process().wait_log(&ours, SOON).unwrap();
     }
     // Without an identity, the KEY_ID of the key is used.
     load(&pair, |_, _| {}, false);

@@ -217,8 +217,7 @@ fn every_attack_raises_its_alarm_and_ordinary_traffic_raises_none() {
     assert_eq!(kinds, BTreeSet::from(expected), "{all}");
     let counters = &pair.one.status().unwrap()["counters"]["alarms"];
     assert!(expected.iter().all(|kind| counters[kind].as_u64() > Some(0)), "{counters}");
-    let log = pair.one.log().unwrap();
-    assert!(log.contains("(critical, clear-text)"), "{log}");
+    pair.await_said("(critical, clear-text)");
 }
 
 /// The peer's packets are kept on their way, and arrive each eight in the opposite order: all are
