@@ -44,8 +44,11 @@ pub enum Error {
         expected: &'static str,
     },
     /// A name is not UTF-8.
-    #[error("name is not UTF-8")]
-    NameEncoding,
+    #[error("found the name \"{name}\", expected UTF-8")]
+    NameEncoding {
+        /// The name; octets that are not ASCII are escaped.
+        name: String,
+    },
     /// Sections are nested too deeply.
     #[error("sections nested deeper than {}", crate::codec::MAX_DEPTH)]
     TooDeep,

@@ -200,7 +200,10 @@ impl Server {
         control: &mut dyn Control,
     ) -> Result<(), Error> {
         let job = self.jobs.next_id();
-        let replaced = policies::replaced(&request, control);
+        let replaced = match &request.unreadable {
+            Some(why) => Err(CommandError::new(why)),
+            None => policies::replaced(&request, control),
+        };
         let carried_out = replaced.as_ref().map(|replaced| match replaced {
             Some(Replacement { request, of }) => (request, Some(*of)),
             None => (&request, None),

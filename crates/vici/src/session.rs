@@ -97,12 +97,14 @@ pub struct Request {
     pub name: String,
     /// Its arguments.
     pub message: Message,
+    /// Why they cannot be read; then `message` is empty.
+    pub unreadable: Option<String>,
 }
 
 impl Request {
     /// A request from another node: no session waits for its answer.
     pub(crate) fn of_node(name: String, message: Message) -> Self {
-        Self { id: RequestId(0), name, message }
+        Self { id: RequestId(0), name, message, unreadable: None }
     }
 }
 
@@ -151,12 +153,23 @@ impl Session {
     pub fn next_request(&mut self) -> Result<Option<Request>, Error> {
         while self.active.is_none() {
             let Some(bytes) = self.input.next_packet()? else { break };
-            match Packet::parse(&bytes)? {
+            let packet = match Packet::parse(&bytes) {
+                Ok(packet) => packet,
+                // An operator's text in another encoding: the packet ends where it says, so the
+                // client may go on with what else it has to load.
+                Err(error @ Error::NameEncoding { .. }) => {
+                    let Some(command) = Packet::command_of(&bytes) else { return Err(error) };
+                    let id = self.activate();
+                    let unreadable = Some(format!("{command}: {error}"));
+                    let (name, message) = (command.to_owned(), Message::new());
+                    return Ok(Some(Request { id, name, message, unreadable }));
+                }
+                Err(error) => return Err(error),
+            };
+            match packet {
                 Packet::CmdRequest(name, message) => {
-                    self.requests += 1;
-                    let id = RequestId(self.requests);
-                    self.active = Some(id);
-                    return Ok(Some(Request { id, name, message }));
+                    let id = self.activate();
+                    return Ok(Some(Request { id, name, message, unreadable: None }));
                 }
                 Packet::EventRegister(name) => self.register(&name)?,
                 Packet::EventUnregister(name) => self.unregister(&name)?,
@@ -164,6 +177,13 @@ impl Session {
             }
         }
         Ok(None)
+    }
+
+    fn activate(&mut self) -> RequestId {
+        self.requests += 1;
+        let id = RequestId(self.requests);
+        self.active = Some(id);
+        id
     }
 
     fn register(&mut self, name: &str) -> Result<(), Error> {

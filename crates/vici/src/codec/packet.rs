@@ -82,6 +82,13 @@ impl Packet {
         if rest.is_empty() { Ok(packet) } else { Err(Error::TrailingOctets { found: rest.len() }) }
     }
 
+    /// The name of the request that this packet is, if it is one.
+    pub(crate) fn command_of(bytes: &[u8]) -> Option<&str> {
+        let mut reader = Reader::new(bytes);
+        let is_request = reader.u8() == Some(0);
+        is_request.then(|| reader.name("the name of a packet").ok()).flatten()
+    }
+
     /// The octet of the type.
     pub fn kind(&self) -> u8 {
         match self {

@@ -26,7 +26,7 @@ impl<'a> Reader<'a> {
         let truncated = Error::Truncated { field };
         let Some(len) = self.u8() else { return Err(truncated) };
         let bytes = self.take(usize::from(len)).ok_or(truncated)?;
-        std::str::from_utf8(bytes).map_err(|_| Error::NameEncoding)
+        std::str::from_utf8(bytes).map_err(|_| Error::NameEncoding { name: bytes.escape_ascii().to_string() })
     }
 
     /// A value: two octets of length, then any octets.

@@ -46,7 +46,7 @@ pub(super) fn replaced(
     }
     let action = before.with_trap(*install).name();
     let message = with_action(message, &[&loaded.name, "children", child], action);
-    Ok(Some(Replacement { request: Request { id: request.id, name, message }, of: digest }))
+    Ok(Some(Replacement { request: Request { name, message, ..request.clone() }, of: digest }))
 }
 
 /// The same message with that action in the section at the end of the path.

@@ -131,7 +131,7 @@ fn malformed_messages_are_named() {
         (b"\x04\x01a\x04\x01b\x06\x06", "element type 4 found in a list, expected 5 or 6"),
         (b"\x04\x01a\x05\x00\x00", "message ends inside a list"),
         (b"\x00", "element type 0 found in a section, expected 1 to 4"),
-        (b"\x03\x01\xff\x00\x00", "name is not UTF-8"),
+        (b"\x03\x01\xff\x00\x00", "found the name \"\\xff\", expected UTF-8"),
     ] {
         assert_eq!(codec::parse(bytes).unwrap_err().to_string(), message);
     }

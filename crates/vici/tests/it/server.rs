@@ -245,6 +245,33 @@ fn malformed_octets_end_the_connection() {
     }
 }
 
+/// Text in another encoding than UTF-8, as an editor may have written it. The client goes on with
+/// what else it has to load.
+#[test]
+fn a_name_that_is_not_utf_8_is_refused_and_the_session_goes_on() {
+    let mut rig = Rig::new();
+    for (message, command) in [(&b"\x01\x03J\xfcr\x02"[..], "load-conn"), (b"\x03\x03k\xe9y\0\0", "version")]
+    {
+        let mut packet = vec![0, u8::try_from(command.len()).unwrap()];
+        packet.extend([command.as_bytes(), message].concat());
+        let len = u32::try_from(packet.len()).unwrap().to_be_bytes();
+        let octets = [&len[..], &packet].concat();
+        rig.server.receive(rig.client, &octets, at(0), &mut rig.gateway).unwrap();
+    }
+    let packets = rig.receive();
+    let [Packet::CmdResponse(load), Packet::CmdResponse(version)] = packets.as_slice() else {
+        panic!("{packets:?}");
+    };
+    let why = "load-conn: found the name \"J\\xfcr\", expected UTF-8";
+    assert_eq!((load.text("success"), load.text("errmsg")), (Some("no"), Some(why)));
+    assert_eq!(version.text("success"), Some("no"));
+    assert_eq!(rig.gateway.refusals, [format!("load-conn: {why}")], "the log has it");
+    assert_eq!(rig.request("version", Message::new()).text("daemon"), Some("testudod"));
+    // The name of a command is none of an operator's.
+    let result = rig.server.receive(rig.client, b"\0\0\0\x03\0\x01\xfc", at(0), &mut rig.gateway);
+    assert!(matches!(result, Err(Error::NameEncoding { .. })), "{result:?}");
+}
+
 #[test]
 fn the_client_speaks_to_the_server() {
     let server = TestServer::start();
