@@ -30,7 +30,6 @@ use testudo_vici::control::{
     Terminate, Version,
 };
 use testudo_vici::counters::Counters;
-use testudo_vici::overlap::Twin;
 use testudo_vici::processors::Processors;
 use testudo_vici::schema::Policy;
 use testudo_vici::shut::{Cause, Release, Released, ShutPage};
@@ -173,8 +172,8 @@ impl Control for Gateway {
             self.log(None, Some(name.clone()), LogLevel::Info, "loaded the connection".into());
             self.warn_of_settings(&copy);
             self.warn_of_lacks(&name);
-            for Twin { child, others } in self.twins.load(&copy) {
-                self.warn(Some(&name), format!("child {child} {}", Twin::describe(&others)));
+            for twin in self.twins.load(&copy) {
+                self.warn(Some(&name), format!("child {} {twin}", twin.child));
             }
         } else {
             match self.endpoint.connection(&name) {

@@ -139,7 +139,8 @@ fn a_stalled_reader_of_stderr_holds_up_neither_commands_nor_the_end() {
     cleanup.arg("--cleanup").run().unwrap();
 }
 
-/// A refused command of swanctl is in the log as a warning, with its subject in separate keys.
+/// A refused command of swanctl is in the log as a warning, with its subject in separate keys, and
+/// so is a connection that can have no traffic.
 #[test]
 fn refusals_are_warnings_and_json_is_an_object_a_line() {
     let t = Topology::build(&Lab::shared("json").unwrap(), &Options::default()).unwrap();
@@ -148,6 +149,8 @@ fn refusals_are_warnings_and_json_is_an_object_a_line() {
     let (mut process, socket) = start(&t.gw1, &dir, "format = \"json\"\n", &written);
     let mut client = connect(&socket);
     load(&mut client, 7).unwrap();
+    let same = connection(7).section("c7").unwrap().clone();
+    client.command("load-conn", Message::new().with_section("twin", same)).unwrap();
     let bad = Message::new().with_section("bad", Message::new().with("no_such_key", "x"));
     client.command("load-conn", bad).unwrap_err();
     client.command("initiate", Message::new().with("child", "absent")).unwrap_err();
@@ -167,6 +170,7 @@ fn refusals_are_warnings_and_json_is_an_object_a_line() {
     };
     assert_eq!(find("INFO", "loaded the connection")["connection"], "c7");
     assert_eq!(find("WARN", "no secret fits 192.0.2.1 and 198.51.0.7")["connection"], "c7");
+    assert_eq!(find("WARN", "child net has the same selectors as c7.net")["connection"], "twin");
     find("WARN", "refused load-conn: ");
     find("WARN", "refused initiate: establishing CHILD_SA 'absent' failed: ");
     find("INFO", "ended; ");

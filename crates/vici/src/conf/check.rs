@@ -5,7 +5,7 @@ use super::parse::{self, Parsed};
 use super::tree::{self, Section, Tree};
 use super::{At, Files, Sources};
 use crate::message::{Element, Message};
-use crate::overlap::{SelectorIndex, Twin};
+use crate::overlap::SelectorIndex;
 use crate::schema::{self, Policy, Refusal};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -218,9 +218,9 @@ impl Run<'_> {
     /// Checks a connection whose keys are each correct. Returns true if the gateway would load it.
     fn loads(&mut self, connection: &Connection) -> bool {
         let path = |child: &str| format!("connections.{}.children.{child}", connection.name);
-        for Twin { child, others } in self.twins.load(connection) {
-            let text = format!("{}: {}", path(&child), Twin::describe(&others));
-            self.find(self.place_of(&path(&child)), Severity::Warning, text);
+        for twin in self.twins.load(connection) {
+            let path = path(&twin.child);
+            self.find(self.place_of(&path), Severity::Warning, format!("{path}: {twin}"));
         }
         let checked = Endpoint::check_connection(connection);
         if let Err(why) = &checked {
