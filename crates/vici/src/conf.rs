@@ -5,6 +5,7 @@
 //! is in `src/swanctl/commands`.
 
 mod check;
+mod directories;
 mod disk;
 mod include;
 mod messages;

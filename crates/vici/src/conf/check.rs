@@ -3,7 +3,7 @@
 use super::messages::Maker;
 use super::parse::{self, Parsed};
 use super::tree::{self, Section, Tree};
-use super::{At, Files, Sources};
+use super::{At, Files, Sources, directories};
 use crate::message::{Element, Message};
 use crate::overlap::SelectorIndex;
 use crate::schema::{self, Policy, Refusal};
@@ -52,16 +52,20 @@ pub struct Finding {
 /// The result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Sorted by file and line.
+    /// Sorted by file and line; files that the configuration does not name come last.
     pub findings: Vec<Finding>,
     /// Connections that would be loaded.
     pub connections: usize,
     /// Connections that would be refused.
     pub refused: usize,
+    /// The names of both. swanctl unloads every loaded connection that has another name.
+    pub named: Vec<String>,
     /// Children that would be initiated as soon as they are loaded.
     pub starts: usize,
     /// False if a part could not be read: swanctl would then unload what is missing.
     pub complete: bool,
+    /// True if an include names a file that cannot be read: swanctl goes on without it.
+    pub lacks_include: bool,
 }
 
 impl Report {
@@ -86,9 +90,15 @@ impl Check<'_> {
                 places: BTreeMap::new(),
                 left_out: BTreeSet::new(),
                 faults: Vec::new(),
+                passed_over: Vec::new(),
+                decrypted: BTreeSet::new(),
             },
             twins: SelectorIndex::default(),
-            report: Report { complete: !troubles.iter().any(|trouble| trouble.fatal), ..Report::default() },
+            report: Report {
+                complete: !troubles.iter().any(|trouble| trouble.fatal),
+                lacks_include: troubles.iter().any(|trouble| !trouble.fatal),
+                ..Report::default()
+            },
             findings: Vec::new(),
         };
         for trouble in troubles {
@@ -120,7 +130,8 @@ impl Run<'_> {
         let named = |kind: &str| -> Vec<String> {
             tree::sections(&tree.views(&[kind])).iter().map(|section| section.name.clone()).collect()
         };
-        for name in named("connections") {
+        self.report.named = named("connections");
+        for name in self.report.named.clone() {
             self.connection(&name);
         }
         for name in named("secrets") {
@@ -162,6 +173,9 @@ impl Run<'_> {
         for (key, fault) in std::mem::take(&mut self.maker.faults) {
             self.find(self.place_of(&key), Severity::Fault, format!("{key}: {fault}"));
         }
+        for (key, why) in std::mem::take(&mut self.maker.passed_over) {
+            self.find(self.place_of(&key), Severity::Warning, format!("{key}: {why}"));
+        }
         self.findings.sort();
         self.findings.dedup();
         let finding = |(at, severity, text): (At, Severity, String)| Finding {
@@ -170,7 +184,11 @@ impl Run<'_> {
             severity,
             text,
         };
-        let findings = self.findings.into_iter().map(finding).collect();
+        let mut findings: Vec<Finding> = self.findings.into_iter().map(finding).collect();
+        if self.maker.reads_files {
+            let Maker { directory, decrypted, files, .. } = &self.maker;
+            findings.extend(directories::look(directory, decrypted, *files));
+        }
         Report { findings, ..self.report }
     }
 
@@ -221,6 +239,12 @@ impl Run<'_> {
         for twin in self.twins.load(connection) {
             let path = path(&twin.child);
             self.find(self.place_of(&path), Severity::Warning, format!("{path}: {twin}"));
+        }
+        for pool in connection.pools.iter().filter(|pool| self.maker.tree.views(&["pools", pool]).is_empty())
+        {
+            let key = format!("connections.{}.pools", connection.name);
+            let text = format!("{key}: there is no pool {pool}, so peers get no address from it");
+            self.find(self.place_of(&key), Severity::Warning, text);
         }
         let checked = Endpoint::check_connection(connection);
         if let Err(why) = &checked {

@@ -29,9 +29,11 @@ const FILES: [(&str, &str); 3] = [("certs", "x509"), ("cacerts", "x509ca"), ("pu
 /// Prefixes of the names of secrets that swanctl sends as they are. The prefix tells swanctl the
 /// type.
 const SECRETS: [&str; 5] = ["eap", "xauth", "ntlm", "ike", "ppk"];
-/// Prefixes of the names of secrets that swanctl does not send as they are: keys in files, and
-/// those that it decrypts.
-const KEYS: [&str; 6] = ["private", "rsa", "ecdsa", "pkcs8", "pkcs12", "token"];
+/// Prefixes of the names of secrets that swanctl does not send, but decrypts keys with, and the
+/// directories of these keys.
+const KEYS: [&str; 4] = ["private", "rsa", "ecdsa", "pkcs8"];
+/// Prefixes of the names of other secrets that it does not send as they are.
+const CONTAINERS: [&str; 2] = ["pkcs12", "token"];
 
 /// What is wrong with a key.
 #[derive(Debug, thiserror::Error)]
@@ -47,6 +49,9 @@ pub(super) enum KeyFault {
     /// A secret has no such key.
     #[error("unknown key")]
     Unknown,
+    /// A name or text that the gateway refuses.
+    #[error("found octet 0x{0:02X}, expected UTF-8")]
+    Encoding(u8),
     /// swanctl knows the type of the secret, and the gateway does not support it.
     #[error("secrets of type {0} are not supported")]
     SecretType(&'static str),
@@ -69,6 +74,10 @@ pub(super) struct Maker<'a> {
     pub(super) left_out: BTreeSet<String>,
     /// Faults of keys, with the path of each key.
     pub(super) faults: Vec<(String, KeyFault)>,
+    /// Keys that swanctl passes over, with the path of each, and why it does.
+    pub(super) passed_over: Vec<(String, String)>,
+    /// Names of the files with keys for which there is a passphrase.
+    pub(super) decrypted: BTreeSet<String>,
 }
 
 impl Maker<'_> {
@@ -80,8 +89,12 @@ impl Maker<'_> {
 
     /// Notes the place of a section.
     fn enter(&mut self, path: &[&str]) {
-        let first = self.tree.views(path).first().and_then(|section| section.places.first().copied());
+        let views = self.tree.views(path);
+        let first = views.first().and_then(|section| section.places.first().copied());
         self.places.insert(path.join("."), first.unwrap_or_default());
+        if let Some(octet) = views.first().and_then(|section| section.stray) {
+            self.faults.push((path.join("."), KeyFault::Encoding(octet)));
+        }
     }
 
     fn section(&mut self, path: &[&str]) -> Message {
@@ -109,7 +122,11 @@ impl Maker<'_> {
     }
 
     fn note(&mut self, path: &[&str], value: &Value) {
-        self.places.insert(full(path, &value.name), value.at);
+        let key = full(path, &value.name);
+        self.places.insert(key.clone(), value.at);
+        if let Some(octet) = value.stray {
+            self.faults.push((key, KeyFault::Encoding(octet)));
+        }
     }
 
     fn add_files(&mut self, message: &mut Message, key: &str, directory: &str, text: &str) {
@@ -200,6 +217,7 @@ impl Maker<'_> {
                     message.add("data", text);
                 }
                 id if id.starts_with("id") => {
+                    self.note(&path, value);
                     self.places.insert(full(&path, "owners"), value.at);
                     owners.push(text);
                 }
@@ -214,12 +232,36 @@ impl Maker<'_> {
     }
 
     fn other_secret(&mut self, name: &str) {
-        let fault = match KEYS.iter().find(|kind| name.starts_with(**kind)) {
-            Some(kind @ (&"pkcs12" | &"token")) => KeyFault::SecretType(kind),
-            Some(_) => return,
+        if let Some(directory) = KEYS.iter().find(|kind| name.starts_with(**kind)) {
+            return self.key_secret(name, directory);
+        }
+        let fault = match CONTAINERS.iter().find(|kind| name.starts_with(**kind)) {
+            Some(kind) => KeyFault::SecretType(kind),
             None => KeyFault::SecretName,
         };
         self.faults.push((full(&["secrets"], name), fault));
+    }
+
+    /// The passphrase of a key in a file.
+    fn key_secret(&mut self, name: &str, directory: &str) {
+        let path = ["secrets", name];
+        let mut file = None;
+        for (value, text) in tree::values(&self.tree.views(&path)) {
+            match value.name.as_str() {
+                "secret" => {}
+                "file" => file = Some(text),
+                _ => self.faults.push((full(&path, &value.name), KeyFault::Unknown)),
+            }
+            self.places.insert(full(&path, &value.name), value.at);
+        }
+        let Some(file) = file else {
+            let why = "names no file, so swanctl decrypts nothing with it".to_owned();
+            return self.passed_over.push((path.join("."), why));
+        };
+        self.decrypted.insert(file.to_owned());
+        if let Some(Err(why)) = self.file(directory, file) {
+            self.passed_over.push((full(&path, "file"), format!("{why}, so swanctl decrypts nothing")));
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! The grammar of strongSwan's settings.
 
 use super::include;
-use super::tree::{Section, Tree};
+use super::tree::{Section, Tree, Value};
 use super::{At, Files, Sources};
 use std::path::{Path, PathBuf};
 
@@ -54,8 +54,14 @@ impl Reader<'_> {
 
     fn file(&mut self, path: &Path, octets: &[u8], into: &mut Section, depth: usize) {
         let file = self.sources.add(path.to_owned());
-        let text = String::from_utf8_lossy(octets);
-        let mut text = Text { rest: &text, at: At { file, line: 1 } };
+        let at = At { file, line: 1 };
+        let (text, strays) = decode(octets);
+        let mut text = Text::new(&text, &strays, at);
+        if text.skip_byte_order_mark() {
+            let why = "found a byte order mark, which no editor shows (octets EF BB BF); swanctl takes it for a part of the \
+                       first name, and does not find that section";
+            self.trouble(at, why.to_owned(), true);
+        }
         let mut context = StatementContext {
             directory: path.parent().unwrap_or(Path::new("")).to_owned(),
             depth,
@@ -75,6 +81,8 @@ impl Reader<'_> {
     ) -> Result<(), Trouble> {
         loop {
             text.skip_space();
+            // Comments may have any encoding.
+            text.stray();
             let at = text.at;
             match text.peek() {
                 None if context.nesting == 0 => return Ok(()),
@@ -120,10 +128,11 @@ impl Reader<'_> {
             Some('=') => {
                 text.advance();
                 let value = text.value()?;
-                into.set(name, value, at);
+                into.set(Value { name, text: value, at, stray: text.stray(), before: None });
                 Ok(())
             }
             Some('{' | ':') => {
+                let stray = text.stray();
                 let references = text.references()?;
                 if context.nesting >= MAX_NESTING {
                     return text.fail(format!(
@@ -132,6 +141,7 @@ impl Reader<'_> {
                 }
                 let section = into.enter(name, at);
                 section.references.extend(references);
+                section.stray = section.stray.or(stray);
                 context.nesting += 1;
                 self.statements(text, section, context)?;
                 context.nesting -= 1;
@@ -178,13 +188,50 @@ fn is_of_name(c: char) -> bool {
     !matches!(c, '#' | '{' | '}' | ':' | '.' | ',' | '=' | '"' | '\r' | '\n' | '\t' | ' ')
 }
 
+/// Text with replacement characters for what is not UTF-8, and the place and first octet of each.
+fn decode(octets: &[u8]) -> (String, Vec<(usize, u8)>) {
+    let (mut text, mut strays) = (String::with_capacity(octets.len()), Vec::new());
+    for chunk in octets.utf8_chunks() {
+        text.push_str(chunk.valid());
+        if let Some(first) = chunk.invalid().first() {
+            strays.push((text.len(), *first));
+            text.push(char::REPLACEMENT_CHARACTER);
+        }
+    }
+    (text, strays)
+}
+
 /// The text that is not parsed yet.
 struct Text<'a> {
     rest: &'a str,
     at: At,
+    /// Length of the whole text.
+    len: usize,
+    /// Places and octets that are not UTF-8 and not passed yet.
+    strays: &'a [(usize, u8)],
+    /// The first such octet that was passed since the last call of [`Text::stray`].
+    stray: Option<u8>,
+}
+
+impl<'a> Text<'a> {
+    fn new(text: &'a str, strays: &'a [(usize, u8)], at: At) -> Self {
+        Self { rest: text, at, len: text.len(), strays, stray: None }
+    }
 }
 
 impl Text<'_> {
+    /// True if the text begins with U+FEFF.
+    fn skip_byte_order_mark(&mut self) -> bool {
+        let rest = self.rest.strip_prefix('\u{feff}');
+        self.rest = rest.unwrap_or(self.rest);
+        rest.is_some()
+    }
+
+    /// The first octet that is not UTF-8 of what was parsed since the last call.
+    fn stray(&mut self) -> Option<u8> {
+        self.stray.take()
+    }
+
     fn fail<T>(&self, text: String) -> Result<T, Trouble> {
         Err(Trouble { at: self.at, text, fatal: true })
     }
@@ -196,6 +243,12 @@ impl Text<'_> {
     fn advance(&mut self) -> Option<char> {
         let mut chars = self.rest.chars();
         let next = chars.next()?;
+        if let Some(((_, octet), behind)) =
+            self.strays.split_first().filter(|((at, _), _)| *at == self.len - self.rest.len())
+        {
+            self.stray.get_or_insert(*octet);
+            self.strays = behind;
+        }
         self.rest = chars.as_str();
         if next == '\n' {
             self.at.line = self.at.line.saturating_add(1);

@@ -12,6 +12,8 @@ const MAX_DEPTH: usize = 16;
 #[derive(Debug, Default)]
 pub(super) struct Section {
     pub(super) name: String,
+    /// The first octet of the name that is not UTF-8.
+    pub(super) stray: Option<u8>,
     /// The places where it begins.
     pub(super) places: Vec<At>,
     /// Full names of the sections that it inherits from.
@@ -29,6 +31,8 @@ pub(super) struct Value {
     /// None if nothing stands after the `=`: then the key is unset, and not inherited either.
     pub(super) text: Option<String>,
     pub(super) at: At,
+    /// The first octet of name or text that is not UTF-8.
+    pub(super) stray: Option<u8>,
     /// The place of an earlier, different value of the key.
     pub(super) before: Option<At>,
 }
@@ -51,14 +55,13 @@ impl Section {
     }
 
     /// Sets a key.
-    pub(super) fn set(&mut self, name: String, text: Option<String>, at: At) {
-        match self.values.iter_mut().find(|value| value.name == name) {
+    pub(super) fn set(&mut self, mut new: Value) {
+        match self.values.iter_mut().find(|value| value.name == new.name) {
             Some(value) => {
-                let differs = value.text != text;
-                value.before = differs.then_some(value.at);
-                (value.text, value.at) = (text, at);
+                new.before = (value.text != new.text).then_some(value.at);
+                *value = new;
             }
-            None => self.values.push(Value { name, text, at, before: None }),
+            None => self.values.push(new),
         }
     }
 

@@ -26,8 +26,11 @@ impl Files for Fake {
 }
 
 fn check(files: &[(&str, &str)]) -> Report {
-    let files =
-        files.iter().map(|(path, text)| (Path::new("/etc/swanctl").join(path), text.as_bytes().to_vec()));
+    check_octets(&files.iter().map(|(path, text)| (*path, text.as_bytes())).collect::<Vec<_>>())
+}
+
+fn check_octets(files: &[(&str, &[u8])]) -> Report {
+    let files = files.iter().map(|(path, octets)| (Path::new("/etc/swanctl").join(path), octets.to_vec()));
     let files = Fake(files.collect());
     Check { files: &files, policy: Policy::Modern, reads_files: true }
         .run(Path::new("/etc/swanctl/swanctl.conf"))
@@ -261,4 +264,102 @@ fn scripts_that_are_not_run_are_warned_of() {
     let files = Fake([("/a".into(), connection("gw", "updown = /gone").into_bytes())].into());
     let check = Check { files: &files, policy: Policy::Modern, reads_files: false };
     assert!(check.run(Path::new("/a")).findings.is_empty(), "nothing is looked at");
+}
+
+/// Text in another encoding, with `~` in the place of an octet that is not UTF-8.
+fn latin(text: &str) -> Vec<u8> {
+    text.bytes().map(|octet| if octet == b'~' { 0xfc } else { octet }).collect()
+}
+
+#[test]
+fn octets_that_are_not_utf_8_are_refused_where_the_gateway_refuses_them() {
+    let said_of = |text: &str| {
+        let report = check_octets(&[("swanctl.conf", &latin(text))]);
+        (said(&report), report.connections, report.refused)
+    };
+    let gw = connection("gw", "local_ts = 10.1.0.0/16");
+    let fault =
+        |line: u32, key: &str| format!("Fault swanctl.conf:{line}: {key}: found octet 0xFC, expected UTF-8");
+    let id = gw.replace("remote {\n", "remote {\nid = \"J~rgen ~\"\n");
+    assert_eq!(said_of(&id), (vec![fault(8, "connections.gw.remote.id")], 0, 1));
+    let (found, connections, refused) = said_of(&gw.replace("gw {", "J~r {"));
+    assert_eq!((found, connections, refused), (vec![fault(2, "connections.J\u{fffd}r")], 0, 1));
+    let (found, ..) = said_of(&gw.replace("net {", "n~t {"));
+    assert_eq!(found, [fault(11, "connections.gw.children.n\u{fffd}t")]);
+    let (found, ..) = said_of(&(gw.clone() + "pools {\np~ol {\naddrs = 10.3.0.0/24\n}\n}\n"));
+    assert_eq!(found, [fault(18, "pools.p\u{fffd}ol")]);
+    let secrets = "secrets {\nike-1 {\nid = ~\nsecret = a\n}\n}\n";
+    assert_eq!(said_of(&(gw.clone() + secrets)).0, [fault(19, "secrets.ike-1.id")]);
+    // Both may be any octets.
+    let secrets = "# J~rgen\nsecrets {\nike-1 {\nid = a # ~\nsecret = ~\n}\n}\n";
+    assert_eq!(said_of(&(gw.clone() + secrets)), (vec![], 1, 0));
+    let utf_8 = gw.replace("remote {\n", "remote {\nid = \u{fffd}J\u{fc}rgen\n");
+    assert_eq!(said_of(&utf_8), (vec![], 1, 0), "a replacement character may be meant");
+}
+
+/// swanctl finds no section `connections` then, and unloads all.
+#[test]
+fn a_byte_order_mark_is_named() {
+    let text = connection("gw", "");
+    let report = check(&[("swanctl.conf", &format!("\u{feff}{text}"))]);
+    assert!(!report.complete);
+    let said = said(&report);
+    assert!(said[0].starts_with("Fault swanctl.conf:1: found a byte order mark"), "{said:?}");
+    assert_eq!((said.len(), report.connections), (1, 1), "what comes after it is read");
+}
+
+#[test]
+fn what_swanctl_would_unload_is_known() {
+    let text = connection("gw", "") + &connection("refused", "mode = beet") + "include gone.conf\n";
+    let report = check(&[("swanctl.conf", &text)]);
+    assert_eq!(report.named, ["gw", "refused"]);
+    assert!(report.complete && report.lacks_include);
+    assert!(!check(&[("swanctl.conf", "include none.*\n")]).lacks_include);
+}
+
+#[test]
+fn passphrases_that_decrypt_nothing_are_warned_of() {
+    let text = "secrets {\nprivate-1 {\nfile = gone.pem\nsecret = a\n}\nrsa-1 {\ncolour = red\nsecret = b\n}\n\
+                pkcs8-1 {\nfile = gw.p8\nsecret = c\n}\n}\n";
+    let report = check(&[("swanctl.conf", text), ("pkcs8/gw.p8", "encrypted")]);
+    let gone = "secrets.private-1.file: private/gone.pem: entity not found, so swanctl decrypts nothing";
+    assert_eq!(
+        said(&report),
+        [
+            format!("Warning swanctl.conf:3: {gone}"),
+            "Warning swanctl.conf:6: secrets.rsa-1: names no file, so swanctl decrypts nothing with it"
+                .to_owned(),
+            "Fault swanctl.conf:7: secrets.rsa-1.colour: unknown key".to_owned(),
+        ]
+    );
+}
+
+#[test]
+fn files_that_swanctl_loads_unnamed_are_checked_too() {
+    let conf = connection("gw", "");
+    let files = [
+        ("swanctl.conf", conf.as_str()),
+        ("private/gw.pem", "rubbish"),
+        ("private/asked.pem", "-----BEGIN ENCRYPTED PRIVATE KEY-----"),
+        ("x509/gw.pem", "rubbish"),
+        ("x509crl/ca.crl", "rubbish"),
+    ];
+    let found = said(&check(&files));
+    let begins = [
+        "Fault x509/gw.pem:0: found a file of 7 octets, but this",
+        "Fault x509crl/ca.crl:0: found a file of 7 octets, but this",
+        "Fault private/gw.pem:0: found a file of 7 octets, but this",
+    ];
+    assert_eq!(found.len(), begins.len(), "{found:?}");
+    for (said, begin) in found.iter().zip(begins) {
+        assert!(said.starts_with(begin), "{said:?}, expected {begin:?}");
+    }
+}
+
+#[test]
+fn pools_that_are_not_there_are_warned_of() {
+    let gw = connection("gw", "").replace("remote_addrs", "pools = rw, gone\nremote_addrs");
+    let report = check(&[("swanctl.conf", &(gw + "pools {\nrw {\naddrs = 10.3.0.0/24\n}\n}\n"))]);
+    let text = "connections.gw.pools: there is no pool gone, so peers get no address from it";
+    assert_eq!(said(&report), [format!("Warning swanctl.conf:3: {text}")]);
 }
