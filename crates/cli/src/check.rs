@@ -6,9 +6,9 @@ use testudo_vici::conf::{Check, Disk, Report, Severity};
 use testudo_vici::schema::Policy;
 
 /// A connection, secret, pool or authority would be refused.
-const REFUSED: u8 = 1;
+pub(crate) const REFUSED: u8 = 1;
 /// Loading it would unload every connection: it is incomplete, or has none.
-const NOTHING: u8 = 2;
+pub(crate) const NOTHING: u8 = 2;
 
 /// The files to check.
 #[derive(Debug, clap::Args)]
@@ -36,8 +36,7 @@ pub(crate) struct CheckArgs {
 
 /// Prints the errors and changes nothing.
 pub(crate) fn run(args: &CheckArgs) -> ExitCode {
-    let policy = if args.legacy { Policy::Legacy } else { Policy::Modern };
-    let check = Check { files: &Disk, policy, reads_files: !args.no_certificates };
+    let check = Check { reads_files: !args.no_certificates, ..on_disk(args.legacy) };
     let reports: Vec<Report> = args.files.iter().map(|file| check.run(file)).collect();
     let mut code = 0;
     for (file, report) in args.files.iter().zip(&reports) {
@@ -52,18 +51,31 @@ pub(crate) fn run(args: &CheckArgs) -> ExitCode {
     ExitCode::from(code)
 }
 
-/// Prints one report and returns its exit code.
-fn judge(file: &Path, report: &Report, args: &CheckArgs) -> u8 {
+/// The check of this machine's files.
+pub(crate) fn on_disk(legacy: bool) -> Check<'static> {
+    let policy = if legacy { Policy::Legacy } else { Policy::Modern };
+    Check { files: &Disk, policy, reads_files: true }
+}
+
+/// Prints what was found in a file. Returns false if the file cannot be read to its end.
+pub(crate) fn print(file: &Path, report: &Report) -> bool {
     for finding in &report.findings {
         let severity = if finding.severity == Severity::Warning { "warning: " } else { "" };
         eprintln!("{}:{}: {severity}{}", finding.file.display(), finding.line, finding.text);
     }
-    let file = file.display();
-    let named = report.connections + report.refused;
     if !report.complete {
-        eprintln!("{file}: cannot be read to its end: loading it would unload what is missing");
+        eprintln!("{}: cannot be read to its end: loading it would unload what is missing", file.display());
+    }
+    report.complete
+}
+
+/// Prints one report and returns its exit code.
+fn judge(file: &Path, report: &Report, args: &CheckArgs) -> u8 {
+    if !print(file, report) {
         return NOTHING;
     }
+    let file = file.display();
+    let named = report.connections + report.refused;
     if named == 0 && !args.empty {
         eprintln!(
             "{file}: names no connection: loading it would unload all (--empty says that this is wanted)"

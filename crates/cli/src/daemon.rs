@@ -10,6 +10,8 @@ use testudo_terminal::progress::Progress;
 use testudo_vici::Error;
 use testudo_vici::client::Client;
 
+/// The daemon's VICI socket, unless testudo.toml says otherwise.
+pub(crate) const SOCKET: &str = "/run/testudo/vici.sock";
 /// How long the daemon may take to answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -17,17 +19,16 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Debug, clap::Args)]
 pub(crate) struct DaemonArgs {
     /// The daemon's VICI socket.
-    #[arg(long, value_name = "PATH", default_value = "/run/testudo/vici.sock")]
+    #[arg(long, value_name = "PATH", default_value = SOCKET)]
     socket: PathBuf,
     /// Prints JSON.
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-#[cfg(test)]
 impl DaemonArgs {
     /// With this socket.
-    pub(crate) fn of(socket: &str) -> Self {
+    pub(crate) fn of(socket: impl Into<PathBuf>) -> Self {
         Self { socket: socket.into(), json: false }
     }
 }

@@ -12,7 +12,7 @@ use std::process::{Command, ExitCode};
 /// A shell's exit code for a command that it has found and cannot run.
 const CANNOT_RUN: u8 = 126;
 /// A shell's exit code for a command that it has not found.
-const NOT_FOUND: u8 = 127;
+pub(crate) const NOT_FOUND: u8 = 127;
 
 /// Executes the program. The first word is the name of the command.
 pub(crate) fn run(words: &[OsString]) -> ExitCode {
@@ -21,8 +21,13 @@ pub(crate) fn run(words: &[OsString]) -> ExitCode {
         eprintln!("testudo: {}", missing(&name.to_string_lossy()));
         return ExitCode::from(NOT_FOUND);
     };
-    let error = Command::new(&program).args(arguments).exec();
-    eprintln!("testudo: cannot run {}: {error}", program.display());
+    become_program("testudo", Command::new(&program).args(arguments))
+}
+
+/// Executes a program in place of this one. Returns only if that fails, and `caller` says so.
+pub(crate) fn become_program(caller: &str, command: &mut Command) -> ExitCode {
+    let error = command.exec();
+    eprintln!("{caller}: cannot run {}: {error}", Path::new(command.get_program()).display());
     ExitCode::from(CANNOT_RUN)
 }
 
@@ -34,12 +39,18 @@ fn find(name: &OsStr) -> Option<PathBuf> {
     let mut program = OsString::from("testudo-");
     program.push(name);
     let own = env::current_exe().ok().and_then(|exe| exe.parent().map(Path::to_owned));
+    own.map(|directory| directory.join(&program))
+        .filter(|path| is_executable(path))
+        .or_else(|| in_path(&program))
+}
+
+/// The program of that name in a directory of PATH.
+pub(crate) fn in_path(program: &OsStr) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
-    let directories = own.into_iter().chain(env::split_paths(&path));
     // An empty entry of PATH means the working directory, where another user may have put a
     // program.
-    let absolute = directories.filter(|directory| directory.is_absolute());
-    absolute.map(|directory| directory.join(&program)).find(|path| is_executable(path))
+    let absolute = env::split_paths(&path).filter(|directory| directory.is_absolute());
+    absolute.map(|directory| directory.join(program)).find(|path| is_executable(path))
 }
 
 fn is_executable(path: &Path) -> bool {

@@ -12,9 +12,11 @@ mod answer;
 mod check;
 mod cluster;
 mod configured;
+mod confirm;
 mod daemon;
 mod drain;
 mod external;
+mod load;
 mod migrate;
 mod nodes;
 mod release;
@@ -75,6 +77,9 @@ enum Command {
     /// Lists what the gateway would refuse of a swanctl.conf, by file and line, and changes
     /// nothing.
     Check(check::CheckArgs),
+    /// Has swanctl load a swanctl.conf, after a check, and after a confirmation if that would unload
+    /// every connection.
+    Load(load::LoadArgs),
     /// Moves a running QEMU virtual machine to another host through a Child SA, so that it runs at
     /// exactly one of the two.
     Migrate(Box<migrate::MigrateArgs>),
@@ -93,6 +98,7 @@ fn main() -> ExitCode {
         Command::Release(args) => release::run(&args),
         Command::Configured(args) => configured::run(&args),
         Command::Check(args) => check::run(&args),
+        Command::Load(args) => load::run(&args),
         Command::Migrate(args) => migrate::run(&args),
         Command::External(words) => external::run(&words),
     }

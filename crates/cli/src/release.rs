@@ -1,8 +1,8 @@
 //! `testudo release`: lets the clear traffic of a shut prefix pass.
 
+use crate::confirm;
 use crate::daemon::{self, DaemonArgs};
 use serde::Serialize;
-use std::io::{self, BufRead, IsTerminal, Write};
 use std::net::IpAddr;
 use std::process::ExitCode;
 use testudo_base::prefix::{Prefix, PrefixError};
@@ -68,13 +68,13 @@ fn refused(why: &str) -> ExitCode {
 
 /// A refusal of the daemon comes before the confirmation.
 fn confirmed(args: &ReleaseArgs) -> Result<bool, ExitCode> {
-    if !io::stdin().is_terminal() {
-        return Err(refused("standard input is no terminal, so it cannot be confirmed: use --yes"));
+    if !confirm::is_possible() {
+        return Err(refused(confirm::IMPOSSIBLE));
     }
     let check = |client: &mut Client| request(client, args, |message| message.add("check", "yes"));
     let released = daemon::ask("release", &args.daemon, |client, _| check(client))?;
     let question = question(args.prefix, released);
-    agreed(&question, io::stdin().lock(), io::stderr().lock()).map_err(|error| refused(&error.to_string()))
+    confirm::ask(&question).map_err(|error| refused(&error.to_string()))
 }
 
 fn question(prefix: Prefix, Released { clustered, inside }: Released) -> String {
@@ -91,15 +91,6 @@ fn stay_shut(inside: u64) -> String {
         1 => "a prefix inside it that stays shut".to_owned(),
         inside => format!("{inside} prefixes inside it that stay shut"),
     }
-}
-
-fn agreed(question: &str, mut answers: impl BufRead, mut to: impl Write) -> io::Result<bool> {
-    write!(to, "{question}")?;
-    to.flush()?;
-    let mut answer = String::new();
-    answers.read_line(&mut answer)?;
-    let answer = answer.trim();
-    Ok(answer.eq_ignore_ascii_case("y") || answer.eq_ignore_ascii_case("yes"))
 }
 
 fn release(client: &mut Client, args: &ReleaseArgs) -> Result<Opened, Error> {
@@ -154,23 +145,6 @@ mod tests {
         for text in ["", "/", "10.2/16", "10.0.0.0/33", "::/129", "10.0.0.0/-1", "10.0.0.0/8/8", "x/8"] {
             let why = prefix(text).unwrap_err().to_string();
             assert!(why.contains("expected ADDRESS/LENGTH"), "{why}");
-        }
-    }
-
-    #[test]
-    fn nothing_but_a_yes_is_one() {
-        for (said, expected) in [
-            ("y\n", true),
-            ("Y\n", true),
-            (" yes \n", true),
-            ("\n", false),
-            ("n\n", false),
-            ("yup\n", false),
-            ("", false),
-        ] {
-            let mut shown = Vec::new();
-            assert_eq!(agreed("go on? ", said.as_bytes(), &mut shown).unwrap(), expected, "{said:?}");
-            assert_eq!(shown, b"go on? ");
         }
     }
 

@@ -1,20 +1,10 @@
 //! `testudo NAME` runs `testudo-NAME`.
 
+use crate::support::install;
 use std::fs;
-use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
-
-/// Puts a program there. Another process writes it: the kernel runs no file that is open for
-/// writing, and what this process has open its forks have too, until they are other programs.
-fn install(program: &[u8], path: &Path) {
-    let mut install = Command::new("install");
-    install.args(["-D", "--mode=755", "/dev/stdin"]).arg(path).stdin(Stdio::piped());
-    let mut install = install.spawn().unwrap();
-    install.stdin.take().unwrap().write_all(program).unwrap();
-    assert!(install.wait().unwrap().success());
-}
+use std::process::{Command, Output};
 
 /// Puts a program there that says its own place and what it was given, and ends with a code.
 fn program(path: &Path, code: u8) {

@@ -3,6 +3,7 @@
 mod check;
 mod cluster;
 mod external;
+mod load;
 // Debian's emulator and kernel for the guest are x86-64's.
 #[cfg(target_arch = "x86_64")]
 mod migrate;

@@ -1,8 +1,9 @@
-//! `testudo` against a daemon that answers from a script.
+//! `testudo` against a daemon that answers from a script, and programs for it to run.
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::process::{Command, Output};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
 use testudo_vici::codec::{Deframer, Packet};
 
 /// Runs a command of `testudo`; the answers to its packets are these.
@@ -38,4 +39,14 @@ fn serve(mut stream: UnixStream, mut answer: impl FnMut(Packet) -> Vec<Packet>) 
 pub(crate) fn printed(output: Output) -> String {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
+}
+
+/// Puts a program there. Another process writes it: the kernel runs no file that is open for
+/// writing, and what this process has open its forks have too, until they are other programs.
+pub(crate) fn install(program: &[u8], path: &Path) {
+    let mut install = Command::new("install");
+    install.args(["-D", "--mode=755", "/dev/stdin"]).arg(path).stdin(Stdio::piped());
+    let mut install = install.spawn().unwrap();
+    install.stdin.take().unwrap().write_all(program).unwrap();
+    assert!(install.wait().unwrap().success());
 }
