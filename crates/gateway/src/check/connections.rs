@@ -4,8 +4,11 @@ use super::{Host, Report};
 use crate::config::Config;
 use std::io::ErrorKind;
 use std::path::Path;
-use testudo_vici::conf::Check;
+use testudo_vici::conf::{Check, Finding, Severity};
 use testudo_vici::schema::Policy;
+
+/// Most warnings about connections that are passed on.
+const MAX_WARNINGS: usize = 20;
 
 pub(super) fn look(config: &Config, file: &Path, host: &dyn Host, report: &mut Report) {
     let name = file.display();
@@ -32,6 +35,13 @@ pub(super) fn look(config: &Config, file: &Path, host: &dyn Host, report: &mut R
             found.refused,
             found.connections + found.refused
         ));
+    }
+    let warnings = found.findings.iter().filter(|finding| finding.severity == Severity::Warning);
+    for Finding { file, line, text, .. } in warnings.clone().take(MAX_WARNINGS) {
+        report.warn(format!("{}:{line}: {text}", file.display()));
+    }
+    if let more @ 1.. = warnings.count().saturating_sub(MAX_WARNINGS) {
+        report.warn(format!("{name}: {more} warnings more: testudo check has them"));
     }
     report.would(format!(
         "get {} connections when swanctl loads {name}, and initiate {} children",

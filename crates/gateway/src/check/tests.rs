@@ -310,6 +310,21 @@ fn rights_and_memory_are_those_of_the_user_who_asks() {
     assert_eq!(report("", &host).warnings.len(), 5);
 }
 
+/// The journal has them at each start: the unit runs this check before.
+#[test]
+fn warnings_about_connections_are_passed_on() {
+    let same = CONNECTION.replace("gw {", "gw {\n  remote_port = 500\n  remote_port = 501");
+    let text = warning("", &Fake::new().with(SWANCTL, &same));
+    assert_eq!(
+        text,
+        "/etc/swanctl/swanctl.conf:4: connections.gw.remote_port: the value of /etc/swanctl/swanctl.conf:3 has no effect"
+    );
+    let many: String = (0..30).map(|number| format!("include gone{number}\n")).collect();
+    let warnings = report("", &Fake::new().with(SWANCTL, &(many + CONNECTION))).warnings;
+    assert_eq!(warnings.len(), 21, "{warnings:?}");
+    assert_eq!(warnings[20], "/etc/swanctl/swanctl.conf: 10 warnings more: testudo check has them");
+}
+
 #[test]
 fn connections_are_counted() {
     let mut host = Fake::new().with(SWANCTL, &CONNECTION.replace("  local {", "  mobike = yes\n  local {"));
