@@ -41,8 +41,8 @@ impl LogLimit {
         self.reasons.get_mut(reason as usize)?.admit(now)
     }
 
-    /// [`Self::admit`] for a refused initiator, where each text counts separately. If a second has
-    /// brought too many texts, which a stranger can arrange, the others share one line.
+    /// [`Self::admit`] for a refused or silent initiator, where each text counts separately. If a
+    /// second has brought too many texts, which a stranger can arrange, the others share one line.
     pub(crate) fn admit_refusal(&mut self, now: Time, why: &str) -> Option<u64> {
         let hash = hash(&why);
         if let Some((_, slot)) = self.texts.iter_mut().find(|(text, _)| *text == hash) {

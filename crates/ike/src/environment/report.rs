@@ -61,6 +61,20 @@ pub(crate) fn level_of_end(reason: &Reason) -> LogLevel {
     if reason.is_failure() { FAILURE } else { ORDINARY }
 }
 
+/// The level of a log line about a refused datagram. What scanners send to every address is
+/// ordinary.
+fn level_of_discard(reason: Discard) -> LogLevel {
+    match reason {
+        Discard::NoProposal
+        | Discard::HalfOpenLimit
+        | Discard::SourceLimit
+        | Discard::HalfOpenEvicted
+        | Discard::Overload
+        | Discard::Computation => FAILURE,
+        _ => ORDINARY,
+    }
+}
+
 impl Effects {
     pub(crate) fn event(&mut self, event: Event) {
         self.outputs.push_back(Output::Event(event));
@@ -96,9 +110,21 @@ impl Effects {
     pub(crate) fn discard(&mut self, now: Time, reason: Discard, message: impl FnOnce() -> String) {
         self.stats.discard(reason);
         if let Some(left_out) = self.log_limit.admit(now, reason) {
-            let line = limited(message(), left_out);
-            self.event(Event::Log { ike: None, connection: None, level: ORDINARY, message: line });
+            self.log_limited(level_of_discard(reason), message(), left_out);
         }
+    }
+
+    /// [`Self::discard`] for a peer that a connection names: an operator must see it. Each line
+    /// has a rate of its own, so that strangers do not suppress it.
+    pub(crate) fn discard_named(&mut self, now: Time, reason: Discard, line: String) {
+        self.stats.discard(reason);
+        if let Some(left_out) = self.log_limit.admit_refusal(now, &line) {
+            self.log_limited(FAILURE, line, left_out);
+        }
+    }
+
+    fn log_limited(&mut self, level: LogLevel, line: String, left_out: u64) {
+        self.event(Event::Log { ike: None, connection: None, level, message: limited(line, left_out) });
     }
 
     /// Counts a refused initiator, and logs the reason, each at most once a second.

@@ -17,10 +17,7 @@ impl Session<'_> {
         match &self.sa.phase {
             Phase::Gone { .. } => return Ok(()),
             phase if phase.half_open().is_some_and(|half| half.until <= self.now) => {
-                let remote = self.sa.path.remote;
-                self.env.effects.discard(self.now, Discard::HalfOpenExpired, || {
-                    format!("deleted a half open IKE_SA: no valid IKE_AUTH came from {remote}")
-                });
+                self.note_silent_initiator();
                 self.end_half_open("IKE_AUTH did not come");
                 return Ok(());
             }
@@ -54,6 +51,18 @@ impl Session<'_> {
             self.env.effects.outputs.push_back(Output::Keepalive { path: self.sa.path });
         }
         Ok(())
+    }
+
+    /// IKE_AUTH did not come. Scanners do that to every gateway, but from a peer that a connection
+    /// names it is a tunnel that fails.
+    fn note_silent_initiator(&mut self) {
+        let remote = self.sa.path.remote;
+        let line = format!("deleted a half open IKE_SA: no valid IKE_AUTH came from {remote}");
+        if self.env.loaded.connections.naming(remote.ip()) > 0 {
+            self.env.effects.discard_named(self.now, Discard::HalfOpenExpired, line);
+        } else {
+            self.env.effects.discard(self.now, Discard::HalfOpenExpired, || line);
+        }
     }
 
     /// Repeats the pending request, octet for octet, or gives up.

@@ -75,6 +75,7 @@ fn a_peer_gets_through_from_anywhere() {
         establish(&mut world, peer);
         let stats = world.hosts[0].endpoint.stats();
         assert!(stats.discarded(Discard::HalfOpenEvicted) > 0);
+        assert!(world.hosts[0].warned("for a newcomer: 30 are half open"), "{:#?}", world.hosts[0].log());
         assert_eq!(stats.discarded(Discard::HalfOpenLimit), 0);
         world.hosts[0].sent.clear();
         world.run_secs(31);
@@ -111,6 +112,7 @@ fn neighbouring_prefixes_are_one_network() {
     assert_eq!(world.hosts[0].endpoint.half_open(), of_strangers);
     let discarded = |world: &World, what| world.hosts[0].endpoint.stats().discarded(what);
     assert!(discarded(&world, Discard::SourceLimit) > 0);
+    assert!(world.hosts[0].warned(": 8 IKE SAs are half open"), "{:#?}", world.hosts[0].log());
     assert_eq!(discarded(&world, Discard::HalfOpenEvicted), 0);
     for site in 1..20 {
         assert!(begin(&mut world, 100_000 + site, &format!("[2001:db8:{site:x}::1]:500")));
@@ -124,4 +126,21 @@ fn neighbouring_prefixes_are_one_network() {
     assert_eq!(discarded(&world, Discard::HalfOpenEvicted), 19);
     let peer = Peer::init(&mut world, 200_000, vec![]);
     establish(&mut world, peer);
+}
+
+/// A peer that does not go on fails a tunnel if a connection names it, else it may be a scanner.
+/// Scanners do not suppress the line about a peer.
+#[test]
+fn a_peer_that_does_not_authenticate_is_reported() {
+    let line = |addr: &str| format!("deleted a half open IKE_SA: no valid IKE_AUTH came from {addr}:500");
+    for named in [false, true] {
+        let mut world = small(named);
+        assert!(begin(&mut world, 1, "198.51.100.1:500"));
+        assert!(begin(&mut world, 2, "192.0.2.1:500"));
+        world.run_secs(31);
+        let host = &world.hosts[0];
+        assert!(host.logged(&line("198.51.100.1")) && !host.warned(&line("198.51.100.1")), "{named}");
+        assert_eq!(host.warned(&line("192.0.2.1")), named, "{:#?}", host.log());
+        assert_eq!(host.endpoint.stats().discarded(Discard::HalfOpenExpired), 2);
+    }
 }

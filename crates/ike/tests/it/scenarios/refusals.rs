@@ -124,9 +124,11 @@ fn no_common_ike_proposal() {
     let reason = failure(&mut world);
     assert_said(&reason, &["NO_PROPOSAL_CHOSEN", "AES_GCM_16_128/PRF_HMAC_SHA2_256/CURVE_25519"]);
     assert_logged(&world, 1, &["no common IKE proposal", "AES_GCM_16_128", "AES_GCM_16_256"]);
+    assert!(world.hosts[1].warned("no common IKE proposal"));
     world.assert_nothing_left();
 }
 
+/// Scanners reach every gateway: that wakes nobody up.
 #[test]
 fn no_connection_at_the_responder() {
     let mut world = World::pair(7, Weather::FAIR);
@@ -134,6 +136,7 @@ fn no_connection_at_the_responder() {
     assert!(!world.hosts[1].endpoint.unload_connection("site"));
     assert_said(&failure(&mut world), &["NO_PROPOSAL_CHOSEN"]);
     assert_logged(&world, 1, &["no connection is configured between 192.0.2.2:500 and 192.0.2.1:500"]);
+    assert!(!world.hosts[1].warned(""), "{:#?}", world.hosts[1].log());
 }
 
 /// The IKE SA stays, without a child.
