@@ -4,11 +4,11 @@
 //! As in strongSwan, except that a `start` retries until the tunnel is up: a peer may be
 //! unreachable for long.
 
-use crate::config::StartAction;
+use crate::config::{Child, StartAction};
 use crate::environment::Environment;
 use crate::environment::report::ORDINARY;
 use crate::output::{Reason, Time};
-use crate::sa::{ChildPhase, IkeSa};
+use crate::sa::{ChildPhase, ChildSa, IkeSa};
 
 impl Environment {
     /// An IKE SA ends with all its children, because the peer is dead or has deleted it.
@@ -64,6 +64,29 @@ impl Environment {
         if actions.iter().any(|action| action.starts()) {
             self.starts.want(&sa.connection, child);
         }
+    }
+
+    /// True if the IKE SA's end takes a child down that should be up.
+    pub(crate) fn is_unexpected_end(&self, sa: &IkeSa, reason: &Reason) -> bool {
+        sa.children.iter().any(|child| {
+            self.is_unexpected(sa, child, reason)
+                && !self.has_standby(sa, child)
+                && !self.is_up_elsewhere(sa, &child.name)
+        })
+    }
+
+    /// True if the peer deletes a Child SA, no delete of ours is under way, and the child comes up
+    /// by itself. Of a child that a peer or a packet brings up, the end is ordinary.
+    ///
+    /// A peer that reauthenticates break-before-make looks like one that leaves for good: nothing
+    /// says that it will come again, and until then packets are lost.
+    pub(crate) fn is_unexpected(&self, sa: &IkeSa, child: &ChildSa, reason: &Reason) -> bool {
+        let starts = |config: &Child| config.start_action.starts() || config.close_action.starts();
+        let configured = self.loaded.connections.find(&sa.connection);
+        *reason == Reason::DeletedByPeer
+            && sa.closing.is_none()
+            && child.phase == ChildPhase::Installed
+            && configured.and_then(|connection| connection.child(&child.name)).is_some_and(starts)
     }
 
     /// True if a packet without an SA brings the child up.

@@ -56,9 +56,9 @@ pub(crate) struct Effects {
 /// Identities whose CAs are remembered. A CA that serves more peers is itself the one to watch.
 const MAX_VOUCHERS: usize = 1 << 16;
 
-/// The level of a log line about an end.
-pub(crate) fn level_of_end(reason: &Reason) -> LogLevel {
-    if reason.is_failure() { FAILURE } else { ORDINARY }
+/// The level of a log line about an end. See [`Environment::is_unexpected`].
+pub(crate) fn level_of_end(reason: &Reason, is_unexpected: bool) -> LogLevel {
+    if is_unexpected || reason.is_failure() { FAILURE } else { ORDINARY }
 }
 
 /// The level of a log line about a refused datagram. What scanners send to every address is

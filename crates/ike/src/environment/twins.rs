@@ -137,10 +137,13 @@ impl Environment {
     /// True if the child has a Child SA in this IKE SA, or in another with the same peer: two that
     /// were made at once, one of which goes.
     pub(crate) fn is_up_otherwise(&self, sa: &IkeSa, name: &str) -> bool {
-        let up = |child: &ChildSa| child.name == name && child.is_up();
+        has_up(sa, name) || self.is_up_elsewhere(sa, name)
+    }
+
+    /// The same of other IKE SAs alone.
+    pub(crate) fn is_up_elsewhere(&self, sa: &IkeSa, name: &str) -> bool {
         let live = |other: &&IkeSa| other.is_in_charge() && other.connection == sa.connection;
-        sa.children.iter().any(up)
-            || self.twins_of(sa).filter(live).any(|other| other.children.iter().any(up))
+        self.twins_of(sa).filter(live).any(|other| has_up(other, name))
     }
 
     /// True if another Child SA has this one's traffic, or is about to get it.
@@ -192,4 +195,9 @@ impl Environment {
             self.put(sa);
         }
     }
+}
+
+/// True if the IKE SA has a Child SA of the child.
+fn has_up(sa: &IkeSa, name: &str) -> bool {
+    sa.children.iter().any(|child| child.name == name && child.is_up())
 }

@@ -338,8 +338,12 @@ pub(crate) fn remove(session: &mut Session<'_>, id: ChildSaId, reason: &Reason) 
         reinstate(session.sa, old);
     }
     let reason = if matches!(child.phase, ChildPhase::Deleted(_)) { &Reason::Rekeyed } else { reason };
-    session.log(level_of_end(reason), format!("CHILD_SA {}{{{}}} closed: {reason}", child.name, id.0));
-    if !session.env.has_standby(session.sa, &child) && !session.env.is_up_otherwise(session.sa, &child.name) {
+    let is_down =
+        !session.env.has_standby(session.sa, &child) && !session.env.is_up_otherwise(session.sa, &child.name);
+    let is_unexpected = is_down && session.env.is_unexpected(session.sa, &child, reason);
+    let level = level_of_end(reason, is_unexpected);
+    session.log(level, format!("CHILD_SA {}{{{}}} closed: {reason}", child.name, id.0));
+    if is_down {
         session.env.loaded.connections.note_child_down(
             session.now,
             &session.sa.connection,

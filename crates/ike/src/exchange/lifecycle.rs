@@ -18,6 +18,7 @@ impl Session<'_> {
         self.commit();
         self.env.forget_jobs(self.sa.id);
         create_child::leave_to_rival(self);
+        let is_unexpected = self.env.is_unexpected_end(self.sa, &reason);
         self.env.act_on_loss(self.now, self.sa, &reason);
         match &self.sa.phase {
             Phase::InitSent(_) | Phase::Intermediate(_) | Phase::AuthSent(_) | Phase::AuthRounds(_) => {
@@ -35,7 +36,7 @@ impl Session<'_> {
         configuration::release_addresses(self);
         if self.sa.established.is_some() {
             let line = format!("IKE_SA {}[{}] closed: {reason}", self.sa.connection, self.sa.id.0);
-            self.log(level_of_end(&reason), line);
+            self.log(level_of_end(&reason, is_unexpected), line);
         }
         // A stranger that never got further is no event.
         if self.sa.established.is_some() || self.sa.role == Role::Initiator || reason == Reason::Requested {

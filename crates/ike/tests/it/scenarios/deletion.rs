@@ -313,6 +313,91 @@ fn a_start_child_that_was_taken_down_stays_down() {
     world.assert_nothing_left();
 }
 
+/// Host 1 deletes the child, or the IKE SA with it.
+fn deleted_by_peer(world: &mut World, child: bool) {
+    let sa = &world.hosts[1].sas()[0];
+    let target = if child { Target::Child(sa.children[0].id) } else { Target::Ike(sa.id) };
+    terminate(world, 1, &target, false);
+    world.run_secs(1);
+}
+
+/// A child that comes up by itself should be up: its deletion by the peer wakes an operator up. That
+/// of a child which a peer or a packet brings up does not.
+#[test]
+fn a_deletion_by_the_peer_is_unexpected_where_the_child_starts_by_itself() {
+    use StartAction::{None, Start, Trap, TrapStart};
+    let cases = [
+        (None, None, false),
+        (Trap, Trap, false),
+        (Start, None, true),
+        (TrapStart, None, true),
+        (None, Start, true),
+    ];
+    for (start, close, is_unexpected) in cases {
+        for child in [true, false] {
+            let mut world = World::established(16, |index, connection| {
+                if index == 0 {
+                    let child = &mut connection.children[0];
+                    (child.start_action, child.close_action) = (start, close);
+                }
+            });
+            deleted_by_peer(&mut world, child);
+            let [host, peer] = &world.hosts[..] else { unreachable!() };
+            let case = format!("{start:?} {close:?} {child}: {:#?}", host.log());
+            assert!(host.logged("CHILD_SA net{1} closed: deleted by the peer"), "{case}");
+            assert_eq!(host.warned("CHILD_SA net{1} closed: deleted by the peer"), is_unexpected, "{case}");
+            assert_eq!(host.logged("IKE_SA site[1] closed: deleted by the peer"), !child, "{case}");
+            assert_eq!(
+                host.warned("IKE_SA site[1] closed: deleted by the peer"),
+                is_unexpected && !child,
+                "{case}"
+            );
+            assert!(!peer.warned(""), "{:#?}", peer.log());
+        }
+    }
+}
+
+/// The tunnel is not down if the peer deletes an SA that it has replaced, or if we delete it too.
+#[test]
+fn a_deletion_by_the_peer_is_expected_where_the_tunnel_stays_or_goes_at_our_request() {
+    let edits: [fn(&mut World); 5] = [
+        |world| {
+            let (now, child) = (world.now, world.hosts[1].sas()[0].children[0].id);
+            assert!(world.hosts[1].endpoint.rekey_child(now, child));
+        },
+        |world| {
+            let (now, id) = (world.now, world.hosts[1].sas()[0].id);
+            assert!(world.hosts[1].endpoint.rekey_ike(now, id));
+        },
+        |world| {
+            let (now, id) = (world.now, world.hosts[1].sas()[0].id);
+            assert!(world.hosts[1].endpoint.reauthenticate_ike(now, id));
+        },
+        |world| {
+            for host in 0..2 {
+                let id = world.hosts[host].sas()[0].children[0].id;
+                terminate(world, host, &Target::Child(id), false);
+            }
+        },
+        |world| (0..2).for_each(|host| terminate(world, host, &Target::All, false)),
+    ];
+    for (number, edit) in edits.into_iter().enumerate() {
+        let mut world = World::established(17, |index, connection| {
+            if index == 0 {
+                connection.children[0].start_action = StartAction::Start;
+            }
+        });
+        world.run_secs(1);
+        edit(&mut world);
+        world.settle(1);
+        world.run_secs(60);
+        for host in &world.hosts {
+            assert!(host.logged("closed"), "{number}: {:#?}", host.log());
+            assert!(!host.warned(""), "{number}: {:#?}", host.log());
+        }
+    }
+}
+
 #[test]
 fn the_spi_of_a_deleted_child_rests() {
     let mut world = established(14);
