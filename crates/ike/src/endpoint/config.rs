@@ -37,8 +37,8 @@ pub struct EndpointConfig {
     /// True if the host runs the jobs of [`super::Endpoint::take_job`]. Otherwise the endpoint runs
     /// them within the call that led to them.
     pub hand_out_jobs: bool,
-    /// Bound on the jobs that are out for IKE SAs, and likewise on those for requests for new ones.
-    /// A message that needs one more is dropped.
+    /// Bound on the jobs that are out for requests for new IKE SAs, likewise on those for half-open
+    /// ones, and on all others. A message that needs one more is dropped.
     pub job_limit: usize,
     /// Keep a list of the IKE SAs that have changed, for [`super::ReplicationMut::take_changed`].
     /// Who sets this empties it.

@@ -40,7 +40,8 @@ pub struct JobId {
     purpose: Purpose,
 }
 
-/// One peer may have one in this many of the IKE SAs' jobs out, over all of its IKE SAs.
+/// One authenticated peer may have one in this many of such peers' jobs out, over all of its IKE
+/// SAs.
 const PEER_PART: usize = 4;
 
 /// The continuation.
@@ -60,12 +61,48 @@ enum Purpose {
 pub(crate) struct Jobs {
     last: u64,
     out: BTreeMap<Purpose, Out>,
-    strangers: usize,
+    /// Jobs for requests for new IKE SAs, and those of half-open ones: apart, so that neither takes
+    /// the place of the other, or of other peers.
+    strangers: Handshakes,
+    half_open: Handshakes,
     /// Jobs of peers with an identity.
     peers: BTreeMap<Peer, usize>,
     /// The jobs of IKE SAs that the host has not taken. Jobs of strangers wait behind them.
     of_sas: Turns,
-    of_strangers: VecDeque<Job>,
+    of_strangers: Turns,
+}
+
+/// Numbers of jobs of peers that have not authenticated.
+#[derive(Debug, Default)]
+struct Handshakes {
+    total: usize,
+    networks: BTreeMap<IpAddr, usize>,
+}
+
+impl Handshakes {
+    fn begin(&mut self, claimant: Claimant) {
+        self.total = self.total.saturating_add(1);
+        *self.networks.entry(claimant.network()).or_default() += 1;
+    }
+
+    fn end(&mut self, claimant: Claimant) {
+        self.total = self.total.saturating_sub(1);
+        let count = self.networks.remove(&claimant.network()).unwrap_or_default().saturating_sub(1);
+        if count > 0 {
+            self.networks.insert(claimant.network(), count);
+        }
+    }
+
+    /// A network of strangers may have as many jobs as there are free places: one network gets half
+    /// of all, and several leave places for others too.
+    fn is_full(&self, claimant: Claimant, limit: usize) -> bool {
+        if claimant.is_named() {
+            return self.total >= limit;
+        }
+        let free = of_strangers(limit).saturating_sub(self.total);
+        let of_network = self.networks.get(&claimant.network()).copied().unwrap_or_default();
+        free == 0 || of_network > free
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -79,11 +116,24 @@ struct Out {
 enum JobOwner {
     /// A requester of a new IKE SA, as if it were half-open.
     Stranger(Claimant),
-    /// The peer of an IKE SA.
+    /// The peer of a half-open IKE SA.
+    HalfOpen(Claimant),
+    /// The peer of an IKE SA that is established, or that we initiate.
     Peer(Peer),
 }
 
-/// The peer of IKE SAs: an identity or, before there is one, an address.
+impl JobOwner {
+    /// The peer whose jobs take turns with those of others: before it has authenticated, its
+    /// network.
+    fn in_turn(self) -> Peer {
+        match self {
+            Self::Stranger(claimant) | Self::HalfOpen(claimant) => Peer::Address(claimant.network()),
+            Self::Peer(peer) => peer,
+        }
+    }
+}
+
+/// The peer of IKE SAs: an identity or, before there is one, an address or a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Peer {
     /// By the hash of its canonical form.
@@ -166,12 +216,22 @@ impl Jobs {
         self.last = self.last.saturating_add(1);
         let number = self.last;
         match owner {
-            JobOwner::Stranger(_) => self.strangers = self.strangers.saturating_add(1),
+            JobOwner::Stranger(claimant) => self.strangers.begin(claimant),
+            JobOwner::HalfOpen(claimant) => self.half_open.begin(claimant),
             JobOwner::Peer(peer @ Peer::Identity(_)) => *self.peers.entry(peer).or_default() += 1,
             JobOwner::Peer(Peer::Address(_)) => {}
         }
         self.out.insert(purpose, Out { number, owner });
         JobId { number, purpose }
+    }
+
+    /// Puts a job at the end of its peer's queue.
+    fn push(&mut self, owner: JobOwner, job: Job) {
+        let queue = match owner {
+            JobOwner::Stranger(_) => &mut self.of_strangers,
+            JobOwner::HalfOpen(_) | JobOwner::Peer(_) => &mut self.of_sas,
+        };
+        queue.push(owner.in_turn(), job);
     }
 
     /// Removes a job from the list. `None` if its purpose is gone.
@@ -182,7 +242,8 @@ impl Jobs {
     fn remove(&mut self, purpose: Purpose) -> Option<Out> {
         let out = self.out.remove(&purpose)?;
         match out.owner {
-            JobOwner::Stranger(_) => self.strangers = self.strangers.saturating_sub(1),
+            JobOwner::Stranger(claimant) => self.strangers.end(claimant),
+            JobOwner::HalfOpen(claimant) => self.half_open.end(claimant),
             JobOwner::Peer(peer) => {
                 let count = self.peers.remove(&peer).unwrap_or_default().saturating_sub(1);
                 if count > 0 {
@@ -199,12 +260,12 @@ impl Jobs {
 
     fn is_full(&self, owner: JobOwner, limit: usize) -> bool {
         match owner {
-            JobOwner::Stranger(claimant) if claimant.is_named() => self.strangers >= limit,
-            JobOwner::Stranger(_) => self.strangers >= of_strangers(limit),
+            JobOwner::Stranger(claimant) => self.strangers.is_full(claimant, limit),
+            JobOwner::HalfOpen(claimant) => self.half_open.is_full(claimant, limit),
             JobOwner::Peer(peer) => {
-                // Before there is an identity, the limits of half-open IKE SAs apply.
                 let of_peer = self.peers.get(&peer).copied().unwrap_or_default();
-                let all = self.out.len().saturating_sub(self.strangers);
+                let of_handshakes = self.strangers.total.saturating_add(self.half_open.total);
+                let all = self.out.len().saturating_sub(of_handshakes);
                 of_peer >= (limit / PEER_PART).max(1) || all >= limit
             }
         }
@@ -216,7 +277,7 @@ impl Jobs {
     }
 
     pub(crate) fn take(&mut self) -> Option<Job> {
-        while let Some(job) = self.of_sas.pop().or_else(|| self.of_strangers.pop_front()) {
+        while let Some(job) = self.of_sas.pop().or_else(|| self.of_strangers.pop()) {
             if self.is_wanted(job.id) {
                 return Some(job);
             }
@@ -266,7 +327,11 @@ impl Environment {
         work: impl FnOnce() -> T + Send + 'static,
         then: impl FnOnce(&mut Session<'_>, T) -> Result<(), Reason> + Send + 'static,
     ) {
-        let (ike, owner) = (sa.id, JobOwner::Peer(Peer::of(sa)));
+        let ike = sa.id;
+        let owner = match sa.phase.half_open_source() {
+            Some(source) => JobOwner::HalfOpen(self.claimant(source)),
+            None => JobOwner::Peer(Peer::of(sa)),
+        };
         self.hand_out(now, Purpose::Sa { ike, response }, true, owner, work, move |env, now, result| {
             env.with_sa(now, ike, |session| then(session, result));
         });
@@ -313,10 +378,7 @@ impl Environment {
             Box::new(move |env, now| then(env, now, result))
         };
         let job = Job { id, takes_long, work: Box::new(work) };
-        match owner {
-            JobOwner::Stranger(_) => self.jobs.of_strangers.push_back(job),
-            JobOwner::Peer(peer) => self.jobs.of_sas.push(peer, job),
-        }
+        self.jobs.push(owner, job);
     }
 
     /// True while a computation for a request, or a response, of the IKE SA is out.

@@ -61,6 +61,11 @@ impl Claimant {
         self.source.proven && self.connections > 0
     }
 
+    /// The network that it counts for: of a peer that a connection names, its address alone.
+    pub(super) fn network(self) -> IpAddr {
+        self.keys().network
+    }
+
     fn keys(self) -> CountingKeys {
         let addr = self.source.addr;
         if self.is_named() { CountingKeys::of_named(addr) } else { CountingKeys::of_stranger(addr) }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::sa::HalfOpenSource;
 
 const MOON: Peer = Peer::Identity(1);
 const SUN: Peer = Peer::Identity(2);
@@ -15,7 +16,7 @@ fn job(id: JobId) -> Job {
 /// Hands out a job for that IKE SA of that peer.
 fn hand_out(jobs: &mut Jobs, peer: Peer, ike: u64) -> JobId {
     let id = jobs.begin(purpose(ike), JobOwner::Peer(peer));
-    jobs.of_sas.push(peer, job(id));
+    jobs.push(JobOwner::Peer(peer), job(id));
     id
 }
 
@@ -63,7 +64,7 @@ fn all_peers_together_have_a_limit() {
     assert!(jobs.is_full(JobOwner::Peer(Peer::Identity(3)), 2));
 }
 
-/// Before there is an identity, half-open IKE SAs are what counts: many peers may have one address.
+/// Many peers that we initiate IKE SAs to may have one address.
 #[test]
 fn an_address_is_no_peer_to_count_against() {
     let mut jobs = Jobs::default();
@@ -74,4 +75,77 @@ fn an_address_is_no_peer_to_count_against() {
     assert!(!jobs.is_full(JobOwner::Peer(addr), 16));
     hand_out(&mut jobs, addr, 15);
     assert!(jobs.is_full(JobOwner::Peer(addr), 16));
+}
+
+fn claimant(addr: &str, connections: usize) -> Claimant {
+    Claimant { source: HalfOpenSource { addr: addr.parse().unwrap(), proven: true }, connections }
+}
+
+/// One network has half of the places of strangers, over all of its sources; the next has half of
+/// the rest. What is left is for others, and a quarter for peers that connections name.
+#[test]
+fn a_network_leaves_places_for_others() {
+    for owner in [JobOwner::Stranger, JobOwner::HalfOpen] {
+        let mut jobs = Jobs::default();
+        let mut number = 0;
+        let mut fill = |jobs: &mut Jobs, network: u32| {
+            let mut ids = Vec::new();
+            for source in 0..1000 {
+                let owner =
+                    owner(claimant(&format!("2001:db8:{network:x}:{:x}::1", source << 8 & 0xffff), 0));
+                if !jobs.is_full(owner, 1000) {
+                    number += 1;
+                    ids.push(jobs.begin(purpose(number), owner));
+                }
+            }
+            ids
+        };
+        let first = fill(&mut jobs, 1);
+        assert_eq!([first.len(), fill(&mut jobs, 2).len(), fill(&mut jobs, 3).len()], [376, 188, 94]);
+        assert!(!jobs.is_full(owner(claimant("192.0.2.1", 0)), 1000), "a stranger from elsewhere");
+        for network in 4..100 {
+            fill(&mut jobs, network);
+        }
+        assert_eq!(jobs.count(), 750);
+        assert!(jobs.is_full(owner(claimant("192.0.2.1", 0)), 1000), "strangers have no place left");
+        assert!(!jobs.is_full(owner(claimant("192.0.2.1", 1)), 1000), "one whose address is configured");
+        assert!(!jobs.is_full(JobOwner::Peer(MOON), 1), "one that has authenticated");
+        for id in first {
+            assert!(jobs.end(id).is_some());
+        }
+        assert!(!jobs.is_full(owner(claimant("192.0.2.1", 0)), 1000));
+    }
+}
+
+/// Neither requests for new IKE SAs nor half-open ones take the places of the other.
+#[test]
+fn requests_and_half_open_ike_sas_are_counted_apart() {
+    let moon = claimant("192.0.2.1", 1);
+    let [request, handshake] = [JobOwner::Stranger(moon), JobOwner::HalfOpen(moon)];
+    for (taken, free) in [(request, handshake), (handshake, request)] {
+        let mut jobs = Jobs::default();
+        let id = jobs.begin(purpose(1), taken);
+        assert!(jobs.is_full(taken, 1) && !jobs.is_full(free, 1) && !jobs.is_full(JobOwner::Peer(MOON), 1));
+        jobs.end(id);
+        assert!(!jobs.is_full(taken, 1));
+        assert!(jobs.strangers.networks.is_empty() && jobs.half_open.networks.is_empty());
+    }
+}
+
+/// However many jobs a network has, one of another network waits for at most one of them.
+#[test]
+fn networks_take_turns() {
+    for owner in [JobOwner::Stranger, JobOwner::HalfOpen] {
+        let mut jobs = Jobs::default();
+        let addrs = ["2001:db8::1", "2001:db8:0:100::1", "2001:db8:0:200::1", "2001:db8:1::1"];
+        let ids = (1..).zip(addrs).map(|(number, addr)| {
+            let owner = owner(claimant(addr, 0));
+            let id = jobs.begin(purpose(number), owner);
+            jobs.push(owner, job(id));
+            id
+        });
+        let ids: Vec<JobId> = ids.collect();
+        let taken: Vec<JobId> = std::iter::from_fn(|| jobs.take()).map(|job| job.id()).collect();
+        assert_eq!(taken, [ids[0], ids[3], ids[1], ids[2]]);
+    }
 }

@@ -224,6 +224,24 @@ fn jobs_are_bounded_and_strangers_do_not_take_the_place_of_others() {
     assert_eq!(sent(&world, 0, ExchangeType::IkeAuth, false).len(), 1, "and it comes before strangers");
 }
 
+/// The sources of one IPv6 /48 may have half of the strangers' places. Those that are refused for
+/// the lack of places may be peers: an operator is told.
+#[test]
+fn one_network_does_not_take_all_places() {
+    let config = EndpointConfig { job_limit: 8, ..handing_out() };
+    let mut world = pair_with(config, |_, connection| connection.remote_addrs = vec![]);
+    let ask = |world: &mut World, seed: u64, from: String| {
+        let path = Path { local: from.parse().unwrap(), remote: "192.0.2.1:500".parse().unwrap() };
+        assert_eq!(exchange(world, path, &init_request(&mut Random::new(seed))).len(), 0);
+        world.hosts[0].endpoint.jobs_out()
+    };
+    let out = (0..9).map(|site| ask(&mut world, site, format!("[2001:db8:0:{site}00::1]:500")));
+    assert_eq!(out.collect::<Vec<_>>(), [1, 2, 3, 4, 4, 4, 4, 4, 4], "of six, and two for named peers");
+    assert!(world.hosts[0].warned("ignored a message of a handshake: 4 computations are under way"));
+    assert_eq!(ask(&mut world, 10, "[2001:db8:1::1]:500".into()), 5);
+    assert_eq!(discarded(&world, 0, Discard::Overload), 5);
+}
+
 /// Runs a handshake to its end, where job number `lost`, if there is one, is lost in that way.
 /// Gives the number of jobs.
 fn handshake(lost: Option<u64>, lose: impl Fn(&mut World, usize, Job)) -> u64 {

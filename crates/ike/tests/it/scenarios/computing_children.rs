@@ -4,12 +4,12 @@
 use crate::scenarios::common::tunnels::{assert_one_tunnel, assert_weathered};
 use crate::scenarios::common::wire::{assert_ivs_never_repeat, sent};
 use crate::scenarios::common::world::handing_out;
-use crate::scenarios::common::{Weather, World};
+use crate::scenarios::common::{Weather, World, connection, secret};
 use crate::scenarios::computing::{MOMENT, finish, job};
 use crate::scenarios::followup_ke::{BOTH, FOLLOWUP, What, renew, renewals, with};
 use std::time::Duration;
 use testudo_ike::config::KeyExchange::{self, MlKem512, MlKem768};
-use testudo_ike::endpoint::{Discard, Job, Target};
+use testudo_ike::endpoint::{Discard, EndpointConfig, Job, Target};
 use testudo_ike::message::ExchangeType;
 
 const ADDRS: [&str; 2] = ["192.0.2.1", "192.0.2.2"];
@@ -175,4 +175,48 @@ fn renewals_in_foul_weather() {
         followups += sent(&world, 0, FOLLOWUP, true).len();
     }
     assert!(followups > 100, "{followups}");
+}
+
+/// A tunnel between hosts 0 and 1, and host 2 in the midst of a handshake with host 1, which has
+/// room for one computation of each kind.
+#[test]
+fn a_handshake_and_a_renewal_do_not_take_the_place_of_each_other() {
+    let config = EndpointConfig { job_limit: 1, ..handing_out() };
+    let mut world = World::pair_of(ADDRS, 1, Weather::FAIR, config.clone(), |_, connection| {
+        with(connection, &[MlKem768])
+    });
+    let (now, ends) = (world.now, [("192.0.2.2", "sun"), ("192.0.2.3", "mars")]);
+    world.add(ends[1].0, config);
+    for (host, number) in [(1, 0), (2, 1)] {
+        let mut other = connection(ends[number], ends[1 - number]);
+        with(&mut other, &[MlKem768]);
+        if host == 1 {
+            other.name = "mars".into();
+        }
+        world.hosts[host].load_secret(secret("of mars", b"another key", &["mars", "sun"]));
+        world.hosts[host].load(now, other);
+    }
+    world.initiate(0);
+    world.run_secs(60);
+    assert_eq!(world.hosts[0].installed.len(), 1, "{:#?}", world.hosts[0].log());
+    (world.hold_jobs, world.restore) = (true, false);
+
+    world.initiate(2);
+    for host in [1, 2] {
+        world.run(MOMENT);
+        let of_init = job(&mut world, host);
+        finish(&mut world, host, of_init);
+    }
+    world.run(MOMENT);
+    let of_intermediate = job(&mut world, 1);
+    assert_eq!((world.hosts[1].endpoint.half_open(), world.hosts[1].endpoint.jobs_out()), (1, 1));
+    assert!(renew(&mut world, 0, What::Child));
+    world.run(MOMENT);
+    let of_renewal = job(&mut world, 1);
+    assert_eq!(world.hosts[1].endpoint.stats().discarded(Discard::Overload), 0);
+    finish(&mut world, 1, of_intermediate);
+    finish(&mut world, 1, of_renewal);
+    world.hold_jobs = false;
+    world.run_secs(60);
+    assert_eq!([0, 1, 2].map(|host| world.hosts[host].installed.len()), [1, 2, 1]);
 }
