@@ -13,7 +13,7 @@ use testudo_base::shard::ShardSet;
 use testudo_base::spi::Shard;
 use testudo_ike::endpoint::{Homes, IkeSaState, SaNames, Target};
 use testudo_ike::message::IkeSpi;
-use testudo_ike::output::Time;
+use testudo_ike::output::{LogLevel, Time};
 
 /// Pause before an owner that does not speak for an SA yet tries again.
 const RETRY_INTERVAL: Duration = Duration::from_millis(20);
@@ -160,11 +160,10 @@ impl Asks {
                 self.do_for(core, replication, shards, now, waiting.from, waiting.job, waiting.ask);
             } else if waiting.until > now {
                 self.waiting.push(waiting);
-            } else if let Ask::Initiate { .. } = waiting.ask {
+            } else if let Ask::Initiate { connection, child } = waiting.ask {
                 let node = core.node;
                 let reason = format!("node {node} must initiate this, and does not speak for its shard yet");
-                let outcome = InitiationOutcome::Failed { reason };
-                self.answer(core, waiting.from, waiting.job, Answered::Initiated(outcome));
+                self.not_initiated(core, waiting.from, waiting.job, &connection, &child, reason);
             }
         }
         self.again = Some(now.plus(RETRY_INTERVAL));
@@ -201,8 +200,7 @@ impl Asks {
                     }
                     Ok(ike) => replication.initiations.begun(from, job, ike, child),
                     Err(error) => {
-                        let outcome = InitiationOutcome::Failed { reason: error.to_string() };
-                        self.answer(core, from, job, Answered::Initiated(outcome));
+                        self.not_initiated(core, from, job, &connection, &child, error.to_string());
                     }
                 }
             }
@@ -243,6 +241,23 @@ impl Asks {
             Sa::Ike(spi) => replication.replicas.ikes.get(&spi).map(|ike| Target::Ike(ike.id)),
             Sa::Child(spi) => replication.replicas.child(spi).map(|child| Target::Child(child.id)),
         }
+    }
+
+    /// An initiation could not begin. The client at the asking node gets the reason, and so does
+    /// this node's log: no other has it.
+    fn not_initiated(
+        &self,
+        core: &mut Core,
+        from: NodeId,
+        job: u64,
+        connection: &str,
+        child: &str,
+        reason: String,
+    ) {
+        let what = if child.is_empty() { "the IKE_SA" } else { child };
+        let line = format!("cannot initiate {what} for node {from}: {reason}");
+        core.log_connection(connection, LogLevel::Warning, line);
+        self.answer(core, from, job, Answered::Initiated(InitiationOutcome::Failed { reason }));
     }
 
     fn answer(&self, core: &mut Core, to: NodeId, job: u64, what: Answered) {

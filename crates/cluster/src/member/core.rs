@@ -164,7 +164,16 @@ impl Core {
     }
 
     pub(super) fn log(&mut self, level: LogLevel, message: String) {
-        let event = Event::Log { ike: None, connection: None, level, message };
+        self.log_line(None, level, message);
+    }
+
+    /// Logs a line about a connection.
+    pub(super) fn log_connection(&mut self, connection: &str, level: LogLevel, message: String) {
+        self.log_line(Some(connection.to_owned()), level, message);
+    }
+
+    fn log_line(&mut self, connection: Option<String>, level: LogLevel, message: String) {
+        let event = Event::Log { ike: None, connection, level, message };
         self.outputs.push_back(MemberOutput::Ike(Output::Event(event)));
     }
 

@@ -1,5 +1,18 @@
 use super::*;
+use crate::member::MemberOutput;
 use crate::member::samples::{START, id, member};
+use testudo_ike::output::{Event, Output};
+
+/// The connections and texts of the warnings since the last call.
+fn warnings(core: &mut Core) -> Vec<(Option<String>, String)> {
+    let warning = |output| match output {
+        MemberOutput::Ike(Output::Event(Event::Log { level, connection, message, .. })) => {
+            (level == LogLevel::Warning).then_some((connection, message))
+        }
+        _ => None,
+    };
+    core.outputs.drain(..).filter_map(warning).collect()
+}
 
 /// The states of several thousand IKE SAs take some turns.
 #[test]
@@ -30,4 +43,29 @@ fn an_owner_that_does_not_speak_yet_tries_again_soon_unless_it_loses_its_sas() {
     assert_eq!(asks.next_timeout(), None);
     asks.do_what_is_asked(core, replication, shards, START.plus(ASK_TIMEOUT));
     assert_eq!(asks.next_timeout(), None);
+}
+
+/// The client at the asking node may be all that ever hears of it there.
+#[test]
+fn an_initiation_that_cannot_begin_is_logged_by_the_node_that_refuses_it() {
+    let member = &mut member();
+    let Member { core, replication, shards, asks, .. } = member;
+    for (child, what) in [("net", "net"), ("", "the IKE_SA")] {
+        let ask = Ask::Initiate { connection: "peer".into(), child: child.into() };
+        asks.do_for(core, replication, shards, START, id(2), 7, ask);
+        let line = format!("cannot initiate {what} for node 2: no connection is named peer");
+        assert_eq!(warnings(core), [(Some("peer".into()), line)]);
+    }
+    let names = (0..).map(|number| format!("peer{number}"));
+    let mut own = names.filter(|name| core.table.owner(asks.home_shard(core, name)) == Some(core.node));
+    let own = own.next().unwrap();
+    let ask = Ask::Initiate { connection: own.clone(), child: "net".into() };
+    asks.asked(core, replication, shards, START, id(2), 7, ask);
+    assert_eq!(warnings(core), []);
+    asks.do_what_is_asked(core, replication, shards, START.plus(ASK_TIMEOUT));
+    let line = format!(
+        "cannot initiate net for node 2: node {} must initiate this, and does not speak for its shard yet",
+        core.node
+    );
+    assert_eq!(warnings(core), [(Some(own), line)]);
 }
