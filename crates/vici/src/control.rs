@@ -128,8 +128,7 @@ pub trait Control {
         true
     }
 
-    /// Logs that a client's command to load or initiate something failed. The client gets the same
-    /// text.
+    /// Logs that a client's command was refused or failed. The client gets the same text.
     fn command_refused(&mut self, command: &str, why: &str);
 
     /// The algorithms that connections may name.

@@ -267,8 +267,8 @@ impl Server {
         self.jobs.next_deadline()
     }
 
-    /// Answers the jobs whose timeouts are over. Returns the failures of initiations among them,
-    /// for the log.
+    /// Answers the jobs whose timeouts are over. Returns the initiations and terminations among
+    /// them, for the log.
     pub fn handle_deadline(&mut self, now: Time) -> Vec<String> {
         let mut failures = Vec::new();
         while let Some((done, failure)) = self.jobs.expire(now) {
@@ -362,11 +362,17 @@ impl Server {
     }
 }
 
-/// Reports a failure to load or initiate to the gateway, which logs it.
+/// The commands besides `load-...` whose failure is an event of the gateway. The others that unload
+/// something fail only if it is not there.
+const NOTED: [&str; 6] = ["initiate", "install", "uninstall", "terminate", "unload-pool", "reload-settings"];
+
+/// Reports a command that was refused or has failed to the gateway, which logs it. That nothing is
+/// there to go is no event.
 fn note_refusal(command: &str, answer: &Answer, control: &mut dyn Control) {
     if let Answer::Now(message) = answer
         && message.text("success") == Some("no")
-        && (command.starts_with("load-") || ["initiate", "install", "reload-settings"].contains(&command))
+        && message.text("matches") != Some("0")
+        && (command.starts_with("load-") || NOTED.contains(&command))
     {
         control.command_refused(command, message.text("errmsg").unwrap_or("no reason given"));
     }

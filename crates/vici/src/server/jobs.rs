@@ -110,7 +110,7 @@ impl Jobs {
         self.jobs.values().filter_map(|job| job.deadline).min()
     }
 
-    /// A job whose timeout is over, and for an initiation the failure text.
+    /// A job whose timeout is over, and for an initiation or a termination the failure text.
     pub(super) fn expire(&mut self, now: Time) -> Option<(Done, Option<String>)> {
         let due = |job: &Job| job.deadline.is_some_and(|deadline| deadline <= now);
         let (&id, job) = self.jobs.iter().find(|(_, job)| due(job))?;
@@ -121,7 +121,11 @@ impl Jobs {
                 let failure = format!("{what} not established after {after}ms{last}");
                 (commands::failed(failure.clone()), Some(failure))
             }
-            Kind::Terminate { matches } => (commands::terminated(*matches, 0), None),
+            Kind::Terminate { matches } => {
+                let noun = if *matches == 1 { "SA" } else { "SAs" };
+                let failure = format!("{matches} {noun} not terminated after {after}ms");
+                (commands::terminated(*matches, 0), Some(failure))
+            }
             Kind::Replicate { .. } => (replication::not_replicated(), None),
         };
         self.take(id, message).map(|done| (done, failure))

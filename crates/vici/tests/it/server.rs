@@ -101,7 +101,7 @@ fn timeouts_end_jobs() {
     assert_eq!(rig.server.next_deadline(), Some(at(12)));
     rig.server.handle_deadline(at(11));
     assert!(rig.receive().is_empty());
-    rig.server.handle_deadline(at(12));
+    assert_eq!(rig.server.handle_deadline(at(12)), ["1 SA not terminated after 2000ms"]);
     assert_eq!(rig.server.next_deadline(), None);
     let packets = rig.receive();
     let [Packet::CmdResponse(answer)] = packets.as_slice() else { panic!("{packets:?}") };
@@ -114,9 +114,9 @@ fn timeouts_end_jobs() {
     assert_eq!((answer.text("success"), answer.text("terminated")), (Some("yes"), Some("1")));
 }
 
-/// A failure to load or initiate is an event of the gateway, whichever client asked for it.
+/// A failed command is an event of the gateway, whichever client asked for it.
 #[test]
-fn refused_loads_and_initiations_are_told_to_the_gateway() {
+fn refused_commands_are_told_to_the_gateway() {
     let mut rig = Rig::new();
     let bad = Message::new().with_section("gw", Message::new().with("no_such_key", "x"));
     let answer = rig.request("load-conn", bad);
@@ -126,7 +126,19 @@ fn refused_loads_and_initiations_are_told_to_the_gateway() {
     let why = answer.text("errmsg").unwrap().to_owned();
     assert_eq!(rig.gateway.refusals[1..], [format!("initiate: {why}")]);
     rig.request("unload-conn", message(&[("name", "absent")]));
+    rig.request("terminate", message(&[("child", "absent")]));
     assert_eq!(rig.gateway.refusals.len(), 2, "that nothing is there to go is no event");
+    for (command, arguments) in [
+        ("terminate", &[][..]),
+        ("install", &[("child", "absent")]),
+        ("uninstall", &[("child", "absent")]),
+        ("unload-pool", &[("name", "busy")]),
+    ] {
+        let answer = rig.request(command, message(arguments));
+        let why = answer.text("errmsg").unwrap();
+        assert_eq!(rig.gateway.refusals.last(), Some(&format!("{command}: {why}")));
+    }
+    assert_eq!(rig.gateway.refusals.len(), 6);
 }
 
 /// No client waits for it any more, and the log reports its last state.
