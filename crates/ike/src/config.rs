@@ -12,7 +12,7 @@ mod secret;
 pub use change::{ChildChange, Difference, IkeChange};
 pub use hosts::{HostName, HostNames, Hosts};
 pub use identity::Identity;
-pub use lifetime::{ChildLifetime, IkeLifetime, Lifetime};
+pub use lifetime::{CHILD_REKEY_SECONDS, ChildLifetime, IKE_REKEY_SECONDS, IkeLifetime, Lifetime};
 pub use pool::Pool;
 pub use proposal::{
     ADDITIONAL_KE, EspEncryption, EspProposal, IkeEncryption, IkeProposal, Integrity, KeyExchange, Prf,

@@ -3,6 +3,11 @@
 use crate::suite::Entropy;
 use serde::{Deserialize, Serialize};
 
+/// `rekey_time` of a connection where none is given: 4 hours.
+pub const IKE_REKEY_SECONDS: u64 = 4 * 3600;
+/// `rekey_time` of a child where none is given: 1 hour.
+pub const CHILD_REKEY_SECONDS: u64 = 3600;
+
 /// `rekey_*`, `life_*` and `rand_*` of one measure: seconds, octets or packets. 0 is never, as in
 /// strongSwan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,6 +1,6 @@
 //! Distrust: proofs of a peer's identity that are not valid any more.
 
-use crate::config::{Connection, Identity, SharedSecret};
+use crate::config::{Connection, IKE_REKEY_SECONDS, Identity, IkeLifetime, SharedSecret};
 use crate::environment::Environment;
 use crate::environment::loaded::Loaded;
 use crate::output::{IkeSaId, Time};
@@ -77,16 +77,22 @@ impl Environment {
     fn distrust(&mut self, sa: &mut IkeSa) {
         self.commit(sa);
         if !sa.keeps_its_end() {
-            sa.outdated = Some(Box::new(OutdatedIke::given_up()));
+            sa.outdated = Some(Box::new(OutdatedIke::distrusted()));
         }
-        self.reauthenticate_before_end(sa);
     }
 
-    /// Schedules a reauthentication before the IKE SA ends, on the node that owns it.
-    pub(crate) fn reauthenticate_before_end(&self, sa: &mut IkeSa) {
-        let over =
-            self.loaded.known_connection(&sa.connection).map_or(0, |connection| connection.lifetime.over);
-        let before = |end: Time| Time(end.since(Time(Duration::from_secs(over))));
-        sa.reauth_at = sa.reauth_at.or(sa.times.end.map(before));
+    /// Schedules a reauthentication before the IKE SA ends, on the node that owns it. One without
+    /// an end gets that of the default lifetime: it must not live on for ever.
+    pub(crate) fn reauthenticate_before_end(&self, now: Time, sa: &mut IkeSa) {
+        let connection = self.loaded.known_connection(&sa.connection);
+        let (end, over) = match sa.times.end {
+            Some(end) => (end, connection.map_or(0, |connection| connection.lifetime.over)),
+            None => {
+                let usual = IkeLifetime::new(IKE_REKEY_SECONDS, None, None);
+                (now.plus(Duration::from_secs(usual.rekey.saturating_add(usual.over))), usual.over)
+            }
+        };
+        sa.times.end = Some(end);
+        sa.reauth_at = sa.reauth_at.or(Some(Time(end.since(Time(Duration::from_secs(over))))));
     }
 }

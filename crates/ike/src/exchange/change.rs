@@ -171,7 +171,12 @@ fn retime_child(session: &mut Session<'_>, id: ChildSaId, lifetime: &Lifetime) {
     let renewing = is_rekeying(session.sa, id);
     let Some(child) = session.sa.child_mut(id) else { return };
     let times = Times::again(lifetime, child.installed, session.now, &mut *session.env.alloc);
+    let before = child.limits.times.end;
     child.limits.times = Times { rekey: times.rekey.filter(|_| !renewing), end: times.end };
+    if child.outdated.is_some() {
+        // No later change puts the end of what was taken away off.
+        child.limits.times.end = earlier(before, times.end);
+    }
 }
 
 fn retime_ike(session: &mut Session<'_>, connection: &Connection) {
@@ -209,6 +214,10 @@ pub(crate) fn replace_outdated(session: &mut Session<'_>) -> Result<(), Reason> 
         match outdated.change {
             IkeChange::None => session.sa.outdated = None,
             IkeChange::Rekey => session.want_new_ike_keys()?,
+            IkeChange::Reauthenticate if outdated.turn.is_given_up() => {
+                session.commit();
+                session.env.reauthenticate_before_end(session.now, session.sa);
+            }
             IkeChange::Reauthenticate => set_up_by_new_configuration(session)?,
         }
     }
@@ -283,7 +292,7 @@ fn settle_for_old(session: &mut Session<'_>) {
     if let Some(connection) = session.env.loaded.connections.get(&session.sa.connection) {
         retime_ike(session, &connection);
     }
-    session.env.reauthenticate_before_end(session.sa);
+    session.env.reauthenticate_before_end(session.now, session.sa);
     for outdated in session.sa.children.iter_mut().filter_map(|child| child.outdated.as_mut()) {
         if !outdated.is_given_up() {
             outdated.at = Some(session.now);

@@ -1,6 +1,6 @@
 //! Lifetimes of an SA: drawn once, when it comes up.
 
-use crate::config::{ChildLifetime, IkeLifetime, Lifetime};
+use crate::config::{CHILD_REKEY_SECONDS, ChildLifetime, IkeLifetime, Lifetime};
 use crate::output::Time;
 use crate::suite::Entropy;
 use serde::{Deserialize, Serialize};
@@ -65,6 +65,13 @@ impl Times {
         let at = |millis: u64| came_up.plus(Duration::from_millis(millis));
         let time = lifetime.scaled(MILLIS);
         Self { rekey: time.draw(entropy).map(at), end: (time.life > 0).then(|| at(time.life)) }
+    }
+
+    /// The end, for a Child SA whose configuration is gone: without one of its own it ends by the
+    /// default lifetime, counted from now, so that it does not live on for ever.
+    pub(crate) fn end_of_outdated(&self, now: Time) -> Time {
+        let usual = Lifetime::new(CHILD_REKEY_SECONDS, None, None);
+        self.end.unwrap_or_else(|| now.plus(Duration::from_secs(usual.life)))
     }
 
     /// The earlier of both.

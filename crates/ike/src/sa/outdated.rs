@@ -48,6 +48,14 @@ impl OutdatedIke {
         Self { change: IkeChange::Reauthenticate, turn }
     }
 
+    /// Likewise, because the proof of the peer's identity is not valid any more. It is due at once,
+    /// so that the time of a reauthentication is set.
+    pub(crate) fn distrusted() -> Self {
+        let mut distrusted = Self::given_up();
+        distrusted.turn.at = Some(Time::default());
+        distrusted
+    }
+
     /// True if it is to be rekeyed, and that has not been given up.
     pub(crate) fn is_rekey(&self) -> bool {
         self.change == IkeChange::Rekey && !self.turn.is_given_up()

@@ -3,12 +3,8 @@
 use super::fields::Fields;
 use super::refusal::{Refusal, Why};
 use super::value;
-use testudo_ike::config::{ChildLifetime, IkeLifetime, Lifetime};
+use testudo_ike::config::{CHILD_REKEY_SECONDS, ChildLifetime, IKE_REKEY_SECONDS, IkeLifetime, Lifetime};
 
-/// `rekey_time` of a connection where none is given: 4 hours.
-const IKE_REKEY_SECONDS: u64 = 4 * 3600;
-/// `rekey_time` of a child where none is given: 1 hour.
-const CHILD_REKEY_SECONDS: u64 = 3600;
 /// Default `rekey_bytes` of a child with blocks of 64 bits: one in 2000 such SAs then has two equal
 /// blocks.
 const SMALL_BLOCKS_REKEY_OCTETS: u64 = 1 << 30;

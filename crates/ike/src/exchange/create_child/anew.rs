@@ -64,7 +64,7 @@ fn replace_later(session: &mut Session<'_>, id: ChildSaId) {
 
 /// There is no Child SA by the new configuration: it is tried again for a while.
 pub(super) fn replacement_failed(session: &mut Session<'_>, id: ChildSaId, why: &str) {
-    let retry = session.now.plus(session.env.config.start_retry);
+    let (now, retry) = (session.now, session.now.plus(session.env.config.start_retry));
     let Some(child) = session.sa.child(id).filter(|child| child.is_installed()) else { return };
     let (name, missed) = (child.name.clone(), child.is_missed());
     if up_to_date(session, child).is_some() {
@@ -72,6 +72,9 @@ pub(super) fn replacement_failed(session: &mut Session<'_>, id: ChildSaId, why: 
     }
     let Some(child) = session.sa.child_mut(id) else { return };
     let again = child.outdated.as_mut().is_some_and(|outdated| outdated.failed(retry));
+    if !again {
+        child.limits.times.end = Some(child.limits.times.end_of_outdated(now));
+    }
     session.env.effects.stats.failed += 1;
     let then = match (missed, again) {
         (true, _) => "the old one is removed, and a new one is initiated",

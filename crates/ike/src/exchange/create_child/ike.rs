@@ -377,8 +377,8 @@ fn successor(session: &mut Session<'_>, role: Role, keys: IkeKeys, spis: IkeSpis
         outdated,
         ..blank
     };
-    if new.keeps_its_end() && !session.sa.keeps_its_end() {
-        session.env.reauthenticate_before_end(&mut new);
+    if new.keeps_its_end() && (!session.sa.keeps_its_end() || new.times.end.is_none()) {
+        session.env.reauthenticate_before_end(session.now, &mut new);
     }
     session.env.commit(&mut new);
     new

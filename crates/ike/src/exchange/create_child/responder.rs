@@ -187,7 +187,7 @@ fn note_renewal(session: &mut Session<'_>, old: ChildSaId, new: ChildSaId, nonce
         let times = child.limits.times;
         if child.outdated.is_some() {
             anew::note_outdated(session, new);
-            keep_times(session.sa, new, times);
+            keep_times(session, new, times);
         }
     }
     let rekeys = |creating: &&mut Box<Creating>| creating.renews() == Some(old) && !creating.anew;
@@ -205,10 +205,12 @@ fn still_configured(sa: &IkeSa, child: &Child, selectors: Selectors) -> Option<S
 
 /// The renewal of an outdated Child SA keeps that one's deadlines: a peer that refuses the new
 /// configuration cannot put its end off.
-fn keep_times(sa: &mut IkeSa, new: ChildSaId, old: Times) {
-    if let Some(new) = sa.child_mut(new) {
+fn keep_times(session: &mut Session<'_>, new: ChildSaId, old: Times) {
+    let now = session.now;
+    if let Some(new) = session.sa.child_mut(new) {
         let drawn = new.limits.times;
         new.limits.times = Times { rekey: old.rekey, end: earlier(old.end, drawn.end) };
+        new.limits.times.end = Some(new.limits.times.end_of_outdated(now));
     }
 }
 

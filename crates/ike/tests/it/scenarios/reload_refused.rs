@@ -221,6 +221,61 @@ fn a_peer_does_not_keep_what_was_taken_away() {
     assert_eq!(carried(&world), None, "3000 seconds have passed");
 }
 
+/// Nor without a lifetime: from when the new configuration is refused, the old SA has the default
+/// one, and no peer that renews it faster than it is asked puts that off.
+#[test]
+fn without_a_lifetime_a_peer_does_not_keep_what_was_taken_away_either() {
+    for pace in [25, 1000] {
+        let mut world = sun();
+        let mut peer = Peer::establish(&mut world, 67);
+        reload(&mut world, 0, |_, connection| {
+            assert_eq!(connection.children[0].lifetime.time, Lifetime::default());
+            connection.children[0].remote_ts = vec![TsSpec::Fixed(ts("10.109.7.0-10.109.7.255"))];
+        });
+        let mut spi = SPI;
+        let mut passed = 0;
+        while passed < 3900 {
+            refusing(&mut world, &mut peer, pace);
+            passed += pace;
+            assert_eq!(world.hosts[0].installed.len(), 1, "{pace}, {passed}");
+            let next = Spi(spi.0 + 1);
+            renew_whole(&mut world, &mut peer, spi, next);
+            spi = next;
+        }
+        refusing(&mut world, &mut peer, 200);
+        let left = world.hosts[0].installed.len();
+        assert_eq!(left, 0, "{pace}: 66 minutes have passed: {:#?}", world.hosts[0].log());
+    }
+}
+
+/// A later change of the lifetime alone does not put off the end of what an earlier change has taken
+/// away.
+#[test]
+fn another_lifetime_does_not_keep_what_was_taken_away() {
+    for edit in [
+        |connection: &mut Connection| {
+            connection.children[0].lifetime.time = Lifetime::new(0, Some(9000), None);
+        },
+        |connection: &mut Connection| connection.children[0].lifetime.time = Lifetime::default(),
+    ] {
+        let mut world = sun();
+        reload(&mut world, 0, |_, connection| {
+            connection.children[0].lifetime.time = Lifetime::new(0, Some(3000), None);
+        });
+        let mut peer = Peer::establish(&mut world, 68);
+        reload(&mut world, 0, |_, connection| {
+            connection.children[0].remote_ts = vec![TsSpec::Fixed(ts("10.109.7.0-10.109.7.255"))];
+        });
+        refusing(&mut world, &mut peer, 1000);
+        assert!(world.hosts[0].logged("it stays until its time is over"));
+        reload(&mut world, 0, |_, connection| edit(connection));
+        refusing(&mut world, &mut peer, 1900);
+        assert_eq!(world.hosts[0].installed.len(), 1);
+        refusing(&mut world, &mut peer, 200);
+        assert_eq!(world.hosts[0].installed.len(), 0, "{:#?}", world.hosts[0].log());
+    }
+}
+
 /// Nor does a peer that is not configured any more live on by new keys.
 #[test]
 fn an_ike_sa_that_was_set_up_otherwise_keeps_its_end() {
@@ -235,6 +290,23 @@ fn an_ike_sa_that_was_set_up_otherwise_keeps_its_end() {
     assert!(renewed >= 2, "{renewed}: {:#?}", world.hosts[1].log());
     assert_settled(&world);
     world.run_secs(300);
+    world.hosts.iter().for_each(|host| assert_eq!(host.sas(), [], "{:#?}", host.log()));
+}
+
+/// The same without a lifetime: from when its new configuration is given up, it has the default one.
+#[test]
+fn an_ike_sa_without_a_lifetime_that_was_set_up_otherwise_ends_too() {
+    let mut world = two_children(8, Weather::FAIR, |index, connection| {
+        if index == 0 {
+            connection.lifetime = IkeLifetime::new(1000, Some(100), Some(0));
+        }
+    });
+    reload(&mut world, 1, |_, connection| connection.remote.id = Some(fqdn("luna")));
+    run_lossless(&mut world, Duration::from_secs(4 * 3600));
+    assert!(world.hosts[1].logged("stays as it was made until its time is over"));
+    assert!(ike_rekeys(&world.hosts[1]) >= 10);
+    assert_settled(&world);
+    world.run_secs(30 * 60);
     world.hosts.iter().for_each(|host| assert_eq!(host.sas(), [], "{:#?}", host.log()));
 }
 
@@ -287,6 +359,30 @@ fn an_ike_sa_does_not_outlive_its_key_by_new_keys() {
             let left = world.hosts.iter().map(|host| host.sas().len()).sum::<usize>();
             assert_eq!(left, 0, "{case}: {:#?}", world.hosts[1].log());
         }
+    }
+}
+
+/// Without a lifetime it ends by the default one.
+#[test]
+fn an_ike_sa_without_a_lifetime_does_not_outlive_its_key() {
+    for case in ["changed", "gone"] {
+        let mut world = two_children(9, Weather::FAIR, |index, connection| {
+            if index == 0 {
+                connection.lifetime = IkeLifetime::new(1000, Some(100), Some(0));
+            }
+        });
+        match case {
+            "gone" => assert!(world.hosts[1].endpoint.secrets_mut().unload("psk")),
+            _ => {
+                let key = crate::scenarios::common::secret("psk", b"another shared key", &["moon", "sun"]);
+                world.hosts[1].load_secret(key);
+            }
+        }
+        run_lossless(&mut world, Duration::from_secs(3 * 3600));
+        assert_settled(&world);
+        world.run_secs(2 * 3600);
+        let left = world.hosts.iter().map(|host| host.sas().len()).sum::<usize>();
+        assert_eq!(left, 0, "{case}: {:#?}", world.hosts[1].log());
     }
 }
 
