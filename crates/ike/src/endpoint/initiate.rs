@@ -148,7 +148,12 @@ fn begin_between(
 
 /// The newest IKE SA of a connection with this peer on which a further child can be made.
 fn carrier(env: &Environment, connection: &str, peer: Option<IpAddr>) -> Option<IkeSaId> {
-    let able = |sa: &&IkeSa| sa.is_in_charge() && sa.reauth != Some(Reauth::Done) && is_with(sa, peer);
+    let able = |sa: &&IkeSa| {
+        sa.is_in_charge()
+            && sa.reauth != Some(Reauth::Done)
+            && is_with(sa, peer)
+            && !env.loaded.is_revoked(sa)
+    };
     env.table.of_connection(connection).rev().find(able).map(|sa| sa.id)
 }
 
@@ -185,10 +190,16 @@ fn present(env: &Environment, connection: &str, child: &str, peer: Option<IpAddr
         Phase::Established if sa.is_asking_for(child) => Some(Present::OnItsWay(sa.id)),
         Phase::Established => {
             let named = |c: &&crate::sa::ChildSa| c.name == child && c.is_installed();
-            sa.children.iter().filter(named).find_map(|found| match found.is_missed() {
-                // Its renewal makes it again.
-                true => sa.is_renewing(found.id).then_some(Present::OnItsWay(sa.id)),
-                false => Some(Present::Up(sa.id, found.id)),
+            sa.children.iter().filter(named).find_map(|found| {
+                if found.outdated.is_some() && env.loaded.is_revoked(sa) {
+                    // The traffic of today is for another peer.
+                    return sa.is_about_to_be_set_up_anew().then_some(Present::OnItsWay(sa.id));
+                }
+                match found.is_missed() {
+                    // Its renewal makes it again.
+                    true => sa.is_renewing(found.id).then_some(Present::OnItsWay(sa.id)),
+                    false => Some(Present::Up(sa.id, found.id)),
+                }
             })
         }
         phase => {

@@ -111,6 +111,22 @@ impl Loaded {
             || self.known_connection(&sa.connection).and_then(fit).is_some()
     }
 
+    /// True if the peer would not be admitted any more as it was: its identity is not allowed in
+    /// some round, or its proof is void. What is configured now is meant for another peer.
+    pub(crate) fn is_revoked(&self, sa: &IkeSa) -> bool {
+        self.is_renamed(sa) || self.is_renamed_in_earlier_round(sa) || self.has_lost_its_proof(sa)
+    }
+
+    fn is_renamed_in_earlier_round(&self, sa: &IkeSa) -> bool {
+        let Some(connection) = self.connections.find(&sa.connection) else { return false };
+        let is_other = |round: &EarlierRound| {
+            let remote = connection.remote_round(round.number);
+            let expected = remote.and_then(|remote| remote.id.as_ref());
+            expected.is_some_and(|expected| !expected.covers(&round.remote))
+        };
+        sa.earlier_rounds().iter().any(is_other)
+    }
+
     /// True if the peer's identity in this IKE SA is not allowed any more.
     pub(crate) fn is_renamed(&self, sa: &IkeSa) -> bool {
         let expected =

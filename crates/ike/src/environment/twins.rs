@@ -2,6 +2,7 @@
 
 use crate::config::{Connection, Identity, Unique};
 use crate::environment::Environment;
+use crate::exchange::narrow::Selectors;
 use crate::output::{ChildSaId, IkeSaId};
 use crate::sa::{ChildSa, IkeSa, Outbound, Reauth};
 use crate::suite::Role;
@@ -144,6 +145,30 @@ impl Environment {
     pub(crate) fn is_up_elsewhere(&self, sa: &IkeSa, name: &str) -> bool {
         let live = |other: &&IkeSa| other.is_in_charge() && other.connection == sa.connection;
         self.twins_of(sa).filter(live).any(|other| has_up(other, name))
+    }
+
+    /// False if the configuration does not admit the peer of this IKE SA any more, and it has no
+    /// such Child SA yet, here or in another IKE SA between the same: it keeps what it has, and
+    /// gets nothing new.
+    pub(crate) fn may_have(&self, sa: &IkeSa, name: &str, selectors: &Selectors) -> bool {
+        let has_it = |sa: &IkeSa| {
+            let is_it = |child: &ChildSa| {
+                child.name == name && child.is_up() && selectors.within(&Selectors::of(&child.params))
+            };
+            sa.is_established() && sa.children.iter().any(is_it)
+        };
+        !self.loaded.is_revoked(sa) || has_it(sa) || self.between_the_same(sa).any(has_it)
+    }
+
+    /// True if the peer of this IKE SA would not be admitted any more, and the child has a Child SA
+    /// with the one who is.
+    pub(crate) fn has_moved_on(&self, sa: &IkeSa, name: &str) -> bool {
+        let admitted = |other: &&IkeSa| {
+            other.is_in_charge() && other.connection == sa.connection && !self.loaded.is_revoked(other)
+        };
+        let up = |child: &ChildSa| child.name == name && child.is_up();
+        self.loaded.is_revoked(sa)
+            && self.twins_of(sa).filter(admitted).any(|other| other.children.iter().any(up))
     }
 
     /// True if another Child SA has this one's traffic, or is about to get it.

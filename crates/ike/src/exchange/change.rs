@@ -286,16 +286,20 @@ pub(crate) fn failed(session: &mut Session<'_>) {
 }
 
 /// The IKE SA stays, with its deadlines; before they are over another attempt is made. Its children
-/// change on it, as far as necessary.
+/// change on it, as far as necessary, if its peer would still be admitted.
 fn settle_for_old(session: &mut Session<'_>) {
     session.sa.outdated.iter_mut().for_each(|outdated| outdated.turn.give_up());
     if let Some(connection) = session.env.loaded.connections.get(&session.sa.connection) {
         retime_ike(session, &connection);
     }
     session.env.reauthenticate_before_end(session.now, session.sa);
+    // The new traffic is not for a peer that would not be admitted any more.
+    let revoked = session.env.loaded.is_revoked(session.sa);
     for outdated in session.sa.children.iter_mut().filter_map(|child| child.outdated.as_mut()) {
-        if !outdated.is_given_up() {
-            outdated.at = Some(session.now);
+        match revoked {
+            true => outdated.give_up(),
+            false if outdated.is_given_up() => {}
+            false => outdated.at = Some(session.now),
         }
     }
 }

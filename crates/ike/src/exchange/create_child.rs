@@ -11,6 +11,7 @@ mod followup;
 mod ike;
 mod initiator;
 mod keys;
+mod own_sa;
 mod replace;
 mod resource;
 mod responder;

@@ -38,7 +38,8 @@ pub(crate) fn begin(session: &mut Session<'_>) {
             // The IKE SA alone (RFC 6023).
             return Some((connection, String::new()));
         }
-        let name = children.map(|child| &child.name).find(|name| connection.has_sas(name))?.clone();
+        let needed = |name: &&String| connection.has_sas(name) && !session.env.has_moved_on(session.sa, name);
+        let name = children.map(|child| &child.name).find(needed)?.clone();
         Some((connection, name))
     });
     let Some((connection, child)) = found else {
@@ -83,7 +84,7 @@ pub(crate) fn ask_other_children(session: &mut Session<'_>) {
     let connection = session.env.loaded.connections.find(&session.sa.connection);
     let configured = |name: &&String| connection.is_some_and(|connection| connection.has_sas(name));
     let others = old.children.iter().filter(|child| child.is_installed()).map(|child| &child.name);
-    let others = others.filter(configured);
+    let others = others.filter(configured).filter(|name| !session.env.has_moved_on(old, name));
     let missing: Vec<String> = others.filter(|name| !there(name)).cloned().collect();
     for name in missing {
         session.env.act_on_refusal(session.sa, &name);

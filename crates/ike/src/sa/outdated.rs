@@ -1,6 +1,6 @@
 //! Outdated SAs: their configuration has changed since, and others will replace them.
 
-use super::IkeSa;
+use super::{IkeSa, Reauth};
 use crate::config::IkeChange;
 use crate::output::Time;
 use serde::{Deserialize, Serialize};
@@ -31,6 +31,12 @@ impl IkeSa {
     pub(crate) fn is_outdated(&self) -> bool {
         let anew = self.outdated.as_ref().filter(|outdated| outdated.change == IkeChange::Reauthenticate);
         anew.is_some_and(|outdated| !outdated.turn.is_given_up())
+    }
+
+    /// True if another IKE SA is being set up in its place, or will be at a known time.
+    pub(crate) fn is_about_to_be_set_up_anew(&self) -> bool {
+        let due = self.outdated.as_ref().is_some_and(|outdated| outdated.turn.at.is_some());
+        self.reauth == Some(Reauth::Begun) || self.is_outdated() && due
     }
 
     /// True if it was set up by a configuration that is gone, whether it will still be replaced or

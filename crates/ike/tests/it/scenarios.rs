@@ -59,6 +59,7 @@ mod reload_ike;
 mod reload_many;
 mod reload_parts;
 mod reload_refused;
+mod reload_revoked;
 mod repetition;
 mod replication;
 mod rivals;

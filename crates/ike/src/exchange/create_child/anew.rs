@@ -6,6 +6,7 @@ use crate::config::{Child, IkeChange, TsSpec};
 use crate::environment::report::{FAILURE, ORDINARY};
 use crate::exchange::change;
 use crate::exchange::create_child::initiator;
+use crate::exchange::create_child::own_sa::NOT_ADMITTED;
 use crate::exchange::create_child::replace;
 use crate::exchange::narrow::Selectors;
 use crate::exchange::session::Session;
@@ -26,7 +27,11 @@ pub(crate) fn ask_replacement(session: &mut Session<'_>, id: ChildSaId) -> Resul
         session.delete_child(spi_in)?;
         return Ok(true);
     }
-    let name = child.name.clone();
+    let (name, missed) = (child.name.clone(), child.is_missed());
+    if session.env.loaded.is_revoked(session.sa) {
+        leave_as_it_is(session, id, name, missed);
+        return Ok(false);
+    }
     let there = up_to_date(session, child).map(|new| (new.id, new.is_proven()));
     let awaited = session.sa.followup.as_ref().map(|followup| &followup.sa);
     if awaited.is_some_and(|awaited| awaited.is_ike() || awaited.renews() == Some(id)) {
@@ -53,6 +58,22 @@ pub(crate) fn ask_replacement(session: &mut Session<'_>, id: ChildSaId) -> Resul
         replacement_failed(session, id, &reason.to_string());
     }
     Ok(asked.is_ok())
+}
+
+/// The peer would not be admitted any more: what is configured now is not for it. The Child SA stays
+/// until its end, and then the child is made on another IKE SA.
+fn leave_as_it_is(session: &mut Session<'_>, id: ChildSaId, name: String, missed: bool) {
+    let now = session.now;
+    if let Some(child) = session.sa.child_mut(id) {
+        child.outdated.iter_mut().for_each(|outdated| outdated.give_up());
+        child.limits.times.end = Some(child.limits.times.end_of_outdated(now));
+    }
+    if missed {
+        initiator::make_anew(session, id, name);
+    } else {
+        let line = format!("CHILD_SA {name}{{{}}} stays until its time is over: {NOT_ADMITTED}", id.0);
+        session.log(FAILURE, line);
+    }
 }
 
 fn replace_later(session: &mut Session<'_>, id: ChildSaId) {

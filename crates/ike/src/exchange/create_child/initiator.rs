@@ -1,21 +1,19 @@
 //! The initiator's side: requesting another Child SA, or new keys for one.
 
-use crate::alloc::Home;
 use crate::config::{Child, KeyExchange};
 use crate::endpoint::ExchangeCounter;
-use crate::environment::begin::Beginning;
 use crate::environment::report::{FAILURE, ORDINARY};
 use crate::exchange::child::{ChildOrigin, judge};
 use crate::exchange::create_child::agreement::KeyedAnswer;
 use crate::exchange::create_child::followup::next_link;
 use crate::exchange::create_child::keys::{agreed_keys, first_method, other_method};
-use crate::exchange::create_child::{anew, followup, ike, keys, replace, resource};
+use crate::exchange::create_child::{anew, followup, ike, keys, own_sa, replace, resource};
 use crate::exchange::error::AnswerError;
 use crate::exchange::narrow::Selectors;
 use crate::exchange::session::Session;
 use crate::exchange::{child, describe, mode};
 use crate::message::{ExchangeType, Notify, NotifySa, NotifyType, Payload, SaSpi, TsPayload};
-use crate::output::{ChildSaId, Event, Reason};
+use crate::output::{ChildSaId, Reason};
 use crate::sa::{
     AgreedChild, ChildPhase, ChildSa, Creating, IkeSa, KeyExchanges, Offered, Outbound, Outdated, Part,
     RequestKind, RivalSa, Series, Task, What,
@@ -50,6 +48,10 @@ pub(crate) fn ask_new_child(session: &mut Session<'_>, name: String, tries: u8) 
         // The peer has made it meanwhile.
         let connection = session.sa.connection.clone();
         session.env.initiate_done(session.now, &connection, session.sa.id, &name, Ok(id));
+        return Ok(false);
+    }
+    if own_sa::is_for_another_peer(session, &name) {
+        own_sa::move_child(session, name, tries);
         return Ok(false);
     }
     session.log(ORDINARY, format!("establishing CHILD_SA {name}"));
@@ -369,7 +371,9 @@ pub(super) fn child_refused(
             session.log(ORDINARY, format!("{why}: CHILD_SA {} is tried again", asked.name));
             try_later(session, task);
         }
-        (None, NotifyType::NoAdditionalSas) => on_its_own(session, &asked.name),
+        (None, NotifyType::NoAdditionalSas) => {
+            own_sa::on_its_own(session, &asked.name, "the peer makes no further CHILD_SA");
+        }
         (None, kind) => {
             let connection = session.env.loaded.connections.get(&session.sa.connection);
             let hint = connection.map(|connection| describe::hint(kind, connection.local.method));
@@ -433,7 +437,7 @@ pub(crate) fn try_later(session: &mut Session<'_>, task: Task) {
 }
 
 /// The requested selectors: a renewed SA has the old one's traffic (RFC 7296 §2.9.2).
-fn wanted(sa: &IkeSa, child: &Child, replaces: Option<ChildSaId>) -> Selectors {
+pub(super) fn wanted(sa: &IkeSa, child: &Child, replaces: Option<ChildSaId>) -> Selectors {
     match replaces.and_then(|old| sa.child(old)) {
         Some(old) => Selectors::of(&old.params),
         None => Selectors::configured(child, &sa.dynamic_local(), &sa.dynamic_remote()),
@@ -473,25 +477,4 @@ fn judged(
     let agreed = judge(child, asked.spi_in, answer.payloads, exchange, &wanted, mode)?;
     let exchanges = agreed_keys(sa, creating, agreed.suite.ke, agreed.suite.additional, answer)?;
     Ok(Series { agreed, exchanges })
-}
-
-/// The peer makes no further child on the IKE SA (RFC 7296 §1.3): the child gets an IKE SA of its
-/// own.
-pub(crate) fn on_its_own(session: &mut Session<'_>, child: &str) {
-    session.log(ORDINARY, format!("the peer makes no further CHILD_SA: {child} gets an IKE_SA of its own"));
-    let connection = session.env.loaded.connections.child(Some(&session.sa.connection), child);
-    let home = Home::Renewing(session.sa.our_spi().shard());
-    let begun = connection.and_then(|connection| {
-        let path = session.env.loaded.path_again(&connection, session.sa)?;
-        let beginning = Beginning { id: session.env.numbers.new_ike_id(), child, path, reauth: None, home };
-        session.env.begin_ike_sa_at(session.now, &connection, beginning)
-    });
-    match begun {
-        Ok(to) => session.env.effects.event(Event::InitiateMoved {
-            from: session.sa.id,
-            to,
-            child: child.to_owned(),
-        }),
-        Err(error) => child_failed(session, child, Reason::Refused(error.to_string())),
-    }
 }

@@ -11,6 +11,7 @@ use crate::exchange::create_child::ike;
 use crate::exchange::create_child::initiator;
 use crate::exchange::create_child::keys;
 use crate::exchange::create_child::offers_ike;
+use crate::exchange::create_child::own_sa::NOT_ADMITTED;
 use crate::exchange::create_child::resource;
 use crate::exchange::mode;
 use crate::exchange::narrow::Selectors;
@@ -176,6 +177,11 @@ pub(super) fn asked_child(
         None => matching_child(&connection, session.sa, &asked)
             .map(|found| (found.child.clone(), found.selectors)),
     };
+    if let Some((child, selectors)) = found.as_ref().filter(|_| replaces.is_none())
+        && !session.env.may_have(session.sa, &child.name, selectors)
+    {
+        return Err(NoChild::new(NotifyType::NoAdditionalSas, NOT_ADMITTED));
+    }
     found.ok_or_else(|| NoChild::without_child(&asked))
 }
 

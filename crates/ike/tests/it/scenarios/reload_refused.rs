@@ -115,7 +115,7 @@ fn a_peer_without_room_that_refuses_another_ike_sa_is_left_alone() {
     let old = world.hosts[0].sas()[0].id;
     reload(&mut world, 0, |index, connection| {
         other_cipher(index, connection);
-        connection.remote.id = Some(fqdn("mars"));
+        connection.local.id = Some(fqdn("mars"));
     });
     run_lossless(&mut world, Duration::from_secs(3000));
     assert_settled(&world);
