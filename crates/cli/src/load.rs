@@ -1,8 +1,8 @@
-//! `testudo load`: `swanctl --load-all` with a check before it, and with a confirmation before every
-//! connection is unloaded.
+//! `testudo load`: `swanctl --load-all` with a check before it, and with a confirmation before
+//! every connection is unloaded.
 //!
-//! swanctl unloads what the file does not name, and ends with success: a wrong directory or an
-//! include that matches no file would end all tunnels' policies, in a cluster on all nodes.
+//! swanctl unloads what the file does not name, and reports success: an include that matches no
+//! file would unload every connection, in a cluster on all nodes.
 
 use crate::check::{self, NOTHING, REFUSED};
 use crate::daemon::{self, DaemonArgs};

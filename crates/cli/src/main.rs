@@ -77,8 +77,8 @@ enum Command {
     /// Lists what the gateway would refuse of a swanctl.conf, by file and line, and changes
     /// nothing.
     Check(check::CheckArgs),
-    /// Has swanctl load a swanctl.conf, after a check, and after a confirmation if that would unload
-    /// every connection.
+    /// Has swanctl load a swanctl.conf, after a check, and after a confirmation if that would
+    /// unload every connection.
     Load(load::LoadArgs),
     /// Moves a running QEMU virtual machine to another host through a Child SA, so that it runs at
     /// exactly one of the two.
