@@ -12,6 +12,7 @@ mod dropped;
 mod ending;
 mod names;
 mod notes;
+mod reminder;
 mod scripts;
 mod settings;
 mod shut;
@@ -38,6 +39,7 @@ use crate::updown::Updown;
 use crate::virtual_ips::VirtualIps;
 use dropped::DroppedSources;
 use ending::Ending;
+use reminder::Reminder;
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant, SystemTime};
@@ -106,8 +108,7 @@ pub(crate) struct Gateway {
     /// The programs that alarms have started.
     programs: Programs,
     dropped: DroppedSources,
-    /// When all connections are next checked for what they lack.
-    next_look: Instant,
+    reminder: Reminder,
     pub(crate) updown: Updown,
     resolver: Resolver,
     /// `testudo.toml` as it was last read. `None` until the start is over.
@@ -131,9 +132,6 @@ pub(crate) struct Parts {
     /// What the watch judges by; `None`: there is none.
     pub(crate) rules: Option<Rules>,
 }
-
-/// How often an operator is reminded of what connections lack.
-const REMINDER_INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A new Child SA whose policy is not applied yet.
 struct Fresh {
@@ -189,7 +187,7 @@ impl Gateway {
             own_claims: OwnClaims::default(),
             programs: Programs::default(),
             dropped: DroppedSources::default(),
-            next_look: Instant::now() + REMINDER_INTERVAL,
+            reminder: Reminder::new(Instant::now()),
             updown,
             resolver,
             settings: None,
@@ -297,24 +295,6 @@ impl Gateway {
                 }
             }
         }
-    }
-
-    /// Warns of what a connection lacks, or will soon.
-    pub(crate) fn warn_of_lacks(&mut self, connection: &str) {
-        for lack in self.endpoint.lacks(self.now, connection) {
-            self.log(None, Some(connection.to_owned()), LogLevel::Warning, lack);
-        }
-    }
-
-    /// Does so for all connections once a day: a certificate expires although nobody loads
-    /// anything.
-    pub(crate) fn remind_of_lacks(&mut self) {
-        if Instant::now() < self.next_look {
-            return;
-        }
-        self.next_look = Instant::now() + REMINDER_INTERVAL;
-        let names: Vec<String> = self.endpoint.connections().map(|c| c.name.clone()).collect();
-        names.iter().for_each(|name| self.warn_of_lacks(name));
     }
 
     /// Brings filter, routes and workers up to date, if the policies have changed.
