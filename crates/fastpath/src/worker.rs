@@ -356,8 +356,9 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         let mut burst = FrameBurst::new();
         self.run_in_bursts(&mut burst, Delivery::take_joined);
         self.run_in_bursts(&mut burst, Delivery::take_relayed);
-        self.delivery.take_onward(&mut burst);
-        self.run(&mut burst, Direction::Outbound, Source::Tunnel);
+        self.run_in_bursts(&mut burst, Delivery::take_onward);
+        // Fragments among these may have become whole packets, which wait for no further burst.
+        self.run_in_bursts(&mut burst, Delivery::take_joined);
         loop {
             self.delivery.take_again(&mut burst);
             if burst.is_empty() {
@@ -422,8 +423,8 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
             let clear = outcome.is_clear(&frame);
             let fits = frame.set_extent(outcome.start.into(), outcome.len.into());
             debug_assert!(fits, "the pipeline works inside the frame");
-            let context =
-                Context { source: outcome.source(source), direction, clear, inside: outcome.inside };
+            let source = outcome.source(source);
+            let context = Context { source, direction, clear, inside: source.inside(outcome.inside, clear) };
             self.delivery.deliver(frame, outcome.verdict, context, &self.pipeline);
         }
     }

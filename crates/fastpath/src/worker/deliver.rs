@@ -62,7 +62,7 @@ pub(super) struct Delivery<P, H> {
     transit: TransitQueue,
     given_up: u64,
     again: VecDeque<Frame>,
-    onward: FrameBurst,
+    onward: VecDeque<KeptPacket>,
     relayed: RelayedPackets,
     ids: FragmentIds,
     answers_left: u32,
@@ -104,7 +104,7 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
             early,
             given_up: 0,
             again: VecDeque::with_capacity(MAX_RESUBMITTED),
-            onward: FrameBurst::new(),
+            onward: VecDeque::with_capacity(BURST),
             relayed: RelayedPackets::new(),
             ids: FragmentIds::new(config.id),
             answers_left: MAX_ANSWERS_PER_TICK,
@@ -150,12 +150,7 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
                 self.counters.generated.add(1);
                 self.reply(frame, context);
             }
-            Verdict::Onward => match self.onward.try_push(frame) {
-                Ok(()) => {}
-                // A burst causes no more of these than it has packets, and they are taken before
-                // the next burst.
-                Err(full) => self.discard(full.element(), WorkerDrop::Resubmitted),
-            },
+            Verdict::Onward => self.send_onward(frame, context),
             Verdict::Relayed { ingress, to_us } => self.take_from_node(frame, ingress, to_us, context),
             Verdict::Fragment { mtu } => self.resubmit_in_pieces(frame, mtu, context),
             Verdict::Behind if context.source == Source::Again => {
@@ -204,16 +199,13 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
     /// address is not known counts as reached by any port.
     #[cold]
     fn is_route_lost(&self, hop: &Hop, context: Context, pipeline: &impl Pipeline) -> bool {
-        let (Some(policy), Some(port)) = (context.inside, self.router.default_port(hop)) else {
+        let (Some(inside), Some(port)) = (context.inside, self.router.default_port(hop)) else {
             return false;
         };
-        let came_by = match context.source {
-            Source::Port { place, .. } => self.router.port(place.into()),
-            _ => None,
-        };
+        let came_by = inside.place.and_then(|place| self.router.port(place.into()));
         let is_towards = |peer| self.router.leads_through(port, peer);
         !self.clear_by_default.contains(port)
-            && (came_by == Some(port) || pipeline.peer(policy).is_none_or(is_towards))
+            && (came_by == Some(port) || pipeline.peer(inside.policy).is_none_or(is_towards))
     }
 
     /// Sends a packet to the next hop of its route.
@@ -272,7 +264,7 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
         let own = Context { source: Source::Again, ..context };
         match (context.source, context.direction) {
             (Source::Again, _) => self.discard(frame, WorkerDrop::Resubmitted),
-            (_, Direction::Inbound) | (Source::Tunnel | Source::TunnelJoined, _) => self.submit_again(frame),
+            (_, Direction::Inbound) | (Source::Tunnel { .. }, _) => self.submit_again(frame),
             (Source::Port { .. } | Source::Relayed { .. }, Direction::Outbound | Direction::Clear) => {
                 self.send_on(frame, own)
             }
@@ -308,10 +300,22 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
         self.relayed.take()
     }
 
-    /// Takes the packets that go from one tunnel into another.
+    /// Keeps a packet on its way from one tunnel into another until the burst is done.
     #[inline]
-    pub(super) fn take_onward(&mut self, burst: &mut FrameBurst) {
-        burst.extend(self.onward.drain(..));
+    fn send_onward(&mut self, frame: Frame, context: Context) {
+        // A burst causes no more of these than it has packets, and they are taken before the next
+        // burst.
+        if self.onward.len() == BURST {
+            return self.discard(frame, WorkerDrop::Resubmitted);
+        }
+        let source = Source::Tunnel { inside: context.inside, joined: false };
+        self.onward.push_back(KeptPacket { frame, source, direction: Direction::Outbound });
+    }
+
+    /// Takes the next packet that goes from one tunnel into another.
+    #[inline]
+    pub(super) fn take_onward(&mut self) -> Option<KeptPacket> {
+        self.onward.pop_front()
     }
 
     /// Takes the next packets for a second way through the outbound pipeline.

@@ -161,7 +161,7 @@ fn way(context: Context) -> u32 {
         }
         (Direction::Outbound, Source::Relayed { place, .. }) => (7 << 16) | u32::from(place),
         (Direction::Outbound, Source::Tun | Source::TunJoined) => 2 << 16,
-        (Direction::Outbound, Source::Tunnel | Source::TunnelJoined) => 3 << 16,
+        (Direction::Outbound, Source::Tunnel { inside, .. }) => (3 << 16) | u32::from(inside.is_some()),
         (Direction::Outbound, Source::Again) => 4 << 16,
         (Direction::Clear, Source::Port { place, .. }) => (5 << 16) | u32::from(place),
         (Direction::Clear, _) => 6 << 16,

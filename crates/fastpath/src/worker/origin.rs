@@ -17,12 +17,22 @@ pub(super) enum Source {
     TunJoined,
     /// From another node, which has relayed it as it had come there: by the port at this place.
     Relayed { place: u8, ingress: Ingress },
-    /// From one tunnel, on its way into another.
-    Tunnel,
-    /// From one tunnel into another, in fragments that were reassembled.
-    TunnelJoined,
+    /// From one tunnel, on its way into another. `inside`: what holds if the policies let it pass
+    /// in clear instead. `joined`: it came in fragments and was reassembled.
+    Tunnel { inside: Option<Inside>, joined: bool },
     /// From the pipeline or the worker: a piece of a packet, or an ICMP error.
     Again,
+}
+
+/// A decrypted packet must not leave by default towards the peer of this policy
+/// ([`Item::inside`]), nor by the port by which it came.
+///
+/// [`Item::inside`]: testudo_ipsec::dataplane::Item::inside
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Inside {
+    pub(super) policy: PolicyId,
+    /// The place of that port, if it is known.
+    pub(super) place: Option<u8>,
 }
 
 impl Source {
@@ -35,8 +45,8 @@ impl Source {
             Self::Port { flooded: true, joined: false, .. } => Ingress::Flooded,
             Self::Port { flooded: true, joined: true, .. } => Ingress::FloodedJoined,
             Self::Relayed { ingress, .. } => ingress,
-            Self::Tun | Self::Tunnel => Ingress::Host,
-            Self::TunJoined | Self::TunnelJoined => Ingress::HostJoined,
+            Self::Tun | Self::Tunnel { joined: false, .. } => Ingress::Host,
+            Self::TunJoined | Self::Tunnel { joined: true, .. } => Ingress::HostJoined,
             Self::Again => Ingress::Piece,
         }
     }
@@ -47,7 +57,7 @@ impl Source {
             Self::Port { place, flooded, .. } => Self::Port { place, flooded, joined: true },
             Self::Relayed { place, ingress } => Self::Relayed { place, ingress: ingress.joined() },
             Self::Tun | Self::TunJoined => Self::TunJoined,
-            Self::Tunnel | Self::TunnelJoined => Self::TunnelJoined,
+            Self::Tunnel { inside, .. } => Self::Tunnel { inside, joined: true },
             Self::Again => Self::Again,
         }
     }
@@ -58,6 +68,18 @@ impl Source {
         match self {
             Self::Port { place, .. } => Some(Self::Relayed { place, ingress }),
             _ => None,
+        }
+    }
+
+    /// What holds for a packet that was decrypted, if it came from here and this is its policy; or
+    /// for one that is still in clear after it came out of a tunnel on its way into another.
+    #[inline]
+    pub(super) fn inside(self, policy: Option<PolicyId>, is_clear: bool) -> Option<Inside> {
+        match (policy, self) {
+            (Some(policy), Self::Port { place, .. }) => Some(Inside { policy, place: Some(place) }),
+            (Some(policy), _) => Some(Inside { policy, place: None }),
+            (None, Self::Tunnel { inside, .. }) if is_clear => inside,
+            (None, _) => None,
         }
     }
 
@@ -81,9 +103,6 @@ pub(super) struct Context {
     pub(super) direction: Direction,
     /// It is not encrypted: it was decrypted, or bypassed.
     pub(super) clear: bool,
-    /// It was decrypted, and must not leave towards the peer of this policy by default
-    /// ([`Item::inside`]).
-    ///
-    /// [`Item::inside`]: testudo_ipsec::dataplane::Item::inside
-    pub(super) inside: Option<PolicyId>,
+    /// It was decrypted, and must not leave towards its peer by default.
+    pub(super) inside: Option<Inside>,
 }

@@ -272,7 +272,7 @@ pub(super) fn work<P: Port, H: HostPort, D: Pipeline>(
         let Some(outcome) = outcome else { continue };
         context.source = outcome.source(context.source);
         context.clear = outcome.is_clear(frame);
-        context.inside = outcome.inside;
+        context.inside = context.source.inside(outcome.inside, context.clear);
         *verdict = outcome.verdict;
         let fits = frame.set_extent(outcome.start.into(), outcome.len.into());
         debug_assert!(fits, "the pipeline works inside the frame");

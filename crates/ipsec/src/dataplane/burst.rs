@@ -178,8 +178,9 @@ pub struct Item<'a> {
     pub ingress: Ingress,
     /// The decision.
     pub verdict: Verdict,
-    /// The SA's policy, set for a decrypted packet that is to be routed and whose SA has a local
-    /// side that is not all addresses. Such a packet must not go back towards the peer in clear
+    /// The SA's policy, set for a decrypted packet that is to be routed, or may be once it has been
+    /// reassembled ([`Verdict::Onward`]), and whose SA has a local side that is not all addresses.
+    /// Such a packet must not go back towards the peer in clear
     /// ([`Dataplane::peer`](super::Dataplane::peer)).
     pub inside: Option<PolicyId>,
 }

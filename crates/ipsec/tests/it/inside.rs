@@ -1,12 +1,13 @@
 //! Which decrypted packets must not go back towards their peer in clear: those of an SA whose local
 //! side is not everything.
 
-use crate::harness::{Gateway, HEADROOM, POLICY, TAILROOM, Tunnel, forwarded, net, pair};
+use crate::clear_fragments::fragments;
+use crate::harness::{Gateway, HEADROOM, POLICY, TAILROOM, Tunnel, forwarded, net, pair, set_spd};
 use crate::packets::sized;
 use testudo_ipsec::dataplane::{Ingress, Item, Verdict};
 use testudo_ipsec::sa::ChildSaParams;
 use testudo_ipsec::selector::{SelectorPair, TrafficSelector};
-use testudo_ipsec::spd::PolicyId;
+use testudo_ipsec::spd::{Action, Policy, PolicyId};
 use testudo_wire::packet::PacketBuf;
 
 /// The far gateway's verdict on packets from the near one's network, for its side of the SA and
@@ -21,6 +22,14 @@ fn inside_of(
     let mut near = Gateway::new(&params, tunnel.library);
     let child = SelectorPair::new(configured, &params.local_ts);
     let mut far = Gateway::configured(&params.mirrored(), tunnel.library, &child);
+    let found = decrypted(&mut near, &mut far, packets).into_iter();
+    found
+        .map(|(verdict, inside)| (verdict == Verdict::Forward).then_some(inside).expect("forwarded"))
+        .collect()
+}
+
+/// The verdicts of the far gateway on packets through the tunnel, and their policies.
+fn decrypted(near: &mut Gateway, far: &mut Gateway, packets: &[Vec<u8>]) -> Vec<(Verdict, Option<PolicyId>)> {
     let outer = forwarded(near.outbound(packets));
     let mut frames: Vec<Vec<u8>> =
         outer.iter().map(|packet| [&[0; HEADROOM][..], packet, &[0; TAILROOM]].concat()).collect();
@@ -28,8 +37,7 @@ fn inside_of(
     let buffers = frames.map(|(frame, packet)| PacketBuf::new(frame, HEADROOM, packet.len()).unwrap());
     let mut items: Vec<Item<'_>> = buffers.map(|buf| Item::new(buf, Ingress::Port)).collect();
     far.plane.inbound(&mut items);
-    assert!(items.iter().all(|item| item.verdict == Verdict::Forward));
-    items.iter().map(|item| item.inside).collect()
+    items.iter().map(|item| (item.verdict, item.inside)).collect()
 }
 
 #[test]
@@ -74,6 +82,25 @@ fn the_configured_side_counts_where_a_peer_has_narrowed_it() {
         let inside =
             [false, true].map(|is_v6| inside_of(narrowed.clone(), &configured, &[sized(is_v6, 100)]));
         assert_eq!(inside, expected.map(|one| vec![one]), "{configured:?}");
+    }
+}
+
+/// The outbound policies see the whole datagram, and may let it pass in clear.
+#[test]
+fn fragments_that_ports_might_hold_back_are_told_too() {
+    let v4 = net("0.0.0.0", "255.255.255.255");
+    for (own, expected) in [(Tunnel::default().params().remote_ts, Some(POLICY)), (vec![v4], None)] {
+        let tunnel = Tunnel::default();
+        let params = ChildSaParams { remote_ts: own, ..tunnel.params() };
+        let mut near = Gateway::new(&params, tunnel.library);
+        let mut far = Gateway::new(&params.mirrored(), tunnel.library);
+        let to =
+            |remote, priority, action| Policy { priority, local: vec![v4], remote: vec![remote], action };
+        let by_port = TrafficSelector { protocol: 17, port_start: 2000, port_end: 2000, ..v4 };
+        let other = PolicyId(POLICY.0 + 1);
+        set_spd(&mut far.plane, vec![to(by_port, 0, Action::Protect(other)), to(v4, 1, Action::Bypass)]);
+        let found = decrypted(&mut near, &mut far, &fragments(false));
+        assert_eq!(found, [(Verdict::Onward, expected); 2]);
     }
 }
 

@@ -1,6 +1,7 @@
 //! Decrypted packets are not returned in clear on the path they came by, when the inner route is
 //! lost.
 
+use super::joining::pieces;
 use super::*;
 use testudo_ipsec::spd::PolicyId;
 
@@ -126,4 +127,42 @@ fn pieces_are_held_back_as_the_whole_is() {
     assert_eq!(sent(&mut worker, WAN).len(), 0);
     assert_eq!(dropped(&worker, WorkerDrop::InnerRouteLost), 2);
     check_and_close(worker);
+}
+
+/// A policy for certain ports beside one that lets pass: fragments go on to the outbound policies,
+/// which see the whole packet and let it pass.
+#[test]
+fn what_passes_once_it_is_reassembled_is_held_back_as_others_are() {
+    let onward: fn(&mut Item<'_>) -> Verdict = |item| {
+        item.inside = Some(POLICY);
+        Verdict::Onward
+    };
+    let outbound: fn(&mut Item<'_>) -> Verdict = |item| match Ipv4::parse_verified(item.buf.data()) {
+        Ok(ip) if ip.is_fragment() => Verdict::Reassemble,
+        _ => Verdict::Forward,
+    };
+    let arrive_in_pieces = |worker: &mut TestWorker, to: &str, now: u64| {
+        for piece in pieces(&ipv4("10.2.0.1", to, 900, false), 576) {
+            arrive(worker, WAN, &piece, Class::Esp);
+        }
+        worker.turn(now);
+        ([LAN, WAN].map(|place| sent(worker, place).len()), dropped(worker, WorkerDrop::InnerRouteLost))
+    };
+    for peer in ["198.51.100.9", PEER] {
+        let mut worker = guarded(fib_by_default(WAN, ROUTER, None), Some(peer));
+        worker.pipeline_mut().inbound = Some(onward);
+        worker.pipeline_mut().outbound = Some(outbound);
+        assert_eq!(arrive_in_pieces(&mut worker, CLIENT, 1), ([1, 0], 0));
+        assert_eq!(arrive_in_pieces(&mut worker, INSIDE, 2), ([0, 0], 1));
+        // One that is protected after all leaves by the default route, to the other tunnel's peer.
+        worker.pipeline_mut().outbound = Some(|item| {
+            assert!(item.buf.grow_front(20));
+            item.buf.data_mut()[..20].copy_from_slice(&ipv4("192.0.2.1", "203.0.113.7", 920, true)[..20]);
+            Verdict::Forward
+        });
+        arrive(&mut worker, WAN, &ipv4("10.2.0.1", INSIDE, 900, true), Class::Esp);
+        worker.turn(3);
+        assert_eq!((sent(&mut worker, WAN).len(), dropped(&worker, WorkerDrop::InnerRouteLost)), (1, 1));
+        check_and_close(worker);
+    }
 }

@@ -17,7 +17,7 @@ fn joining() -> TestWorker {
     worker
 }
 
-fn pieces(packet: &[u8], mtu: u16) -> Vec<Vec<u8>> {
+pub(super) fn pieces(packet: &[u8], mtu: u16) -> Vec<Vec<u8>> {
     let mut out = [0; 1500];
     let mut pieces = Vec::new();
     let mut fragments = testudo_wire::ipv4::fragment(packet, mtu).unwrap();

@@ -205,6 +205,9 @@ impl Receiver<'_> {
         }
         if let Way::Onward = way {
             counters.onward.add(1);
+            // Reassembled, it may turn out to be bypassed.
+            let is_guarded = inner.flow.is_fragment() && plan.sa.has_inside(inner.is_ipv6());
+            item.inside = is_guarded.then(|| plan.sa.policy());
             item.verdict = Verdict::Onward;
             return;
         }
