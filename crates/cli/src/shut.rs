@@ -1,5 +1,5 @@
 //! `testudo shut`: the prefixes whose clear traffic is dropped although no loaded connection
-//! protects them.
+//! protects them, and those in which this host's own addresses stay held back.
 
 use crate::daemon::{self, DaemonArgs};
 use serde::Serialize;
@@ -10,6 +10,10 @@ use testudo_vici::Error;
 use testudo_vici::client::Client;
 use testudo_vici::message::Message;
 use testudo_vici::shut::{ShutPage, ShutPrefix};
+
+const TO_PREFIXES: &str =
+    "Clear packets to these prefixes are dropped, although no loaded connection asks for it";
+const TO_OUR_SIDE: &str = "Clear packets to our own addresses in these prefixes are dropped, because a former full tunnel had them on our side";
 
 /// The shut prefixes.
 #[derive(Debug, Default, Serialize)]
@@ -46,16 +50,10 @@ fn format(shut: &Shut) -> String {
     if prefixes.is_empty() {
         out.push_str("Only traffic that loaded connections protect is held back.\n");
     } else {
-        out.push_str(
-            "Clear packets to these prefixes are dropped, although no loaded connection asks for it:\n\n",
-        );
-        let columns = ["PREFIX", "SINCE", "BECAUSE", "CLEAR FROM THERE", "PROTECTED BY"];
-        let mut table = Table::new(&columns.map(|name| (name, Left)));
-        for shut in prefixes {
-            table.row(row(shut));
+        for (own_side, title) in [(false, TO_PREFIXES), (true, TO_OUR_SIDE)] {
+            write_table(prefixes.iter().filter(|shut| shut.own_side == own_side), title, &mut out);
         }
-        table.write(&mut out, "");
-        out.push_str("\n`testudo release PREFIX` lets one pass that nothing protects.\n");
+        out.push_str("`testudo release PREFIX` lets one pass that nothing protects.\n");
     }
     if *clustered {
         out.push_str(
@@ -63,6 +61,21 @@ fn format(shut: &Shut) -> String {
         );
     }
     out
+}
+
+/// One kind of prefixes below its title, and nothing if there are none.
+fn write_table<'a>(prefixes: impl Iterator<Item = &'a ShutPrefix>, title: &str, out: &mut String) {
+    let mut prefixes = prefixes.peekable();
+    if prefixes.peek().is_none() {
+        return;
+    }
+    out.push_str(title);
+    out.push_str(":\n\n");
+    let columns = ["PREFIX", "SINCE", "BECAUSE", "CLEAR FROM THERE", "PROTECTED BY"];
+    let mut table = Table::new(&columns.map(|name| (name, Left)));
+    prefixes.for_each(|shut| table.row(row(shut)));
+    table.write(out, "");
+    out.push('\n');
 }
 
 fn row(shut: &ShutPrefix) -> Vec<String> {

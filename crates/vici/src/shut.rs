@@ -8,6 +8,8 @@
 //!     more = <yes or no>          # yes: ask again, for those after the last
 //!     prefixes = {
 //!         <prefix> = {
+//!             own-side = <yes: not what goes to it is dropped, but what comes in clear to this
+//!                         host's own addresses in it; otherwise it is left out>
 //!             reason = <earlier-run, connection-unloaded, connection-changed or pool-changed>
 //!             name = <of the connection or the pool, if the reason has one>
 //!             since = <time (RFC 3339)>
@@ -70,6 +72,9 @@ pub enum ClearFrom {
 pub struct ShutPrefix {
     /// As ADDRESS/LENGTH.
     pub prefix: String,
+    /// False: packets to it are dropped. True: a tunnel for everything had it on our side, and what
+    /// comes in clear to this host's own addresses in it is dropped.
+    pub own_side: bool,
     /// Why it is shut.
     #[serde(flatten)]
     pub cause: Cause,
@@ -139,7 +144,11 @@ impl ShutPage {
 
 impl ShutPrefix {
     fn to_message(&self) -> Message {
-        let mut message = Message::new().with("reason", self.cause.reason());
+        let mut message = Message::new();
+        if self.own_side {
+            message.add("own-side", "yes");
+        }
+        message.add("reason", self.cause.reason());
         if let Some(name) = self.cause.name() {
             message.add("name", name);
         }
@@ -150,6 +159,7 @@ impl ShutPrefix {
     fn from_message(prefix: &str, message: &Message) -> Result<Self, Error> {
         Ok(Self {
             prefix: prefix.to_owned(),
+            own_side: message.text("own-side") == Some("yes"),
             cause: Cause::read(message)?,
             since: text(message, "since")?.to_owned(),
             from: ClearFrom::read(message)?,

@@ -9,6 +9,7 @@ use testudo_vici::shut::{Cause, ClearFrom, Released, ShutPage, ShutPrefix};
 fn shut(prefix: &str, cause: Cause, protected_by: &[&str]) -> ShutPrefix {
     ShutPrefix {
         prefix: prefix.to_owned(),
+        own_side: false,
         cause,
         since: "2026-11-26T21:00:00Z".to_owned(),
         from: ClearFrom::Dropped,
@@ -25,8 +26,10 @@ fn page(behind: Option<&str>) -> ShutPage {
             ShutPage { clustered, more: true, prefixes: vec![first] }
         }
         Some("10.2.0.0/16") => {
+            let cause = Cause::ConnectionUnloaded("all".into());
+            let own = ShutPrefix { own_side: true, ..shut("10.79.0.1/32", cause, &[]) };
             let last = shut("fd00::/8", Cause::EarlierRun, &["connection b"]);
-            ShutPage { clustered, more: false, prefixes: vec![last] }
+            ShutPage { clustered, more: false, prefixes: vec![last, own] }
         }
         Some(other) => panic!("unexpected page behind {other}"),
     }
@@ -72,6 +75,11 @@ PREFIX       SINCE                 BECAUSE                          CLEAR FROM T
 10.2.0.0/16  2026-11-26T21:00:00Z  connection gw was unloaded       dropped           -
 fd00::/8     2026-11-26T21:00:00Z  left by an earlier testudod run  dropped           connection b
 
+Clear packets to our own addresses in these prefixes are dropped, because a former full tunnel had them on our side:
+
+PREFIX        SINCE                 BECAUSE                      CLEAR FROM THERE  PROTECTED BY
+10.79.0.1/32  2026-11-26T21:00:00Z  connection all was unloaded  dropped           -
+
 `testudo release PREFIX` lets one pass that nothing protects.
 This is what is shut on the node that was asked: each node of the cluster has its own.
 "
@@ -91,7 +99,9 @@ fn programs_get_json() {
     assert_eq!(at("/prefixes/1/reason"), "earlier-run");
     assert_eq!(at("/prefixes/1/name"), serde_json::Value::Null);
     assert_eq!(at("/prefixes/1/protected_by/0"), "connection b");
-    assert_eq!(at("/prefixes/2"), serde_json::Value::Null);
+    assert_eq!([0, 1, 2].map(|n| at(&format!("/prefixes/{n}/own_side"))), [false, false, true]);
+    assert_eq!(at("/prefixes/2/prefix"), "10.79.0.1/32");
+    assert_eq!(at("/prefixes/3"), serde_json::Value::Null);
 }
 
 #[test]

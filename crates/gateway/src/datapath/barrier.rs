@@ -7,7 +7,7 @@ use super::inherited::{Inherited, LetGo, Origin};
 use super::plan::{Demand, Host, ProtectionPlan, Way};
 use super::sources::Sources;
 use crate::policies::{Abandoned, Difference, Group, NewHome, Protection, SenderDifference};
-use crate::prefix_map::{PrefixMap, PrefixSet};
+use crate::prefix_map::PrefixMap;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::ops::Bound;
@@ -54,7 +54,7 @@ impl Barrier {
     pub(super) fn new(left: PrefixUses, selected: impl IntoIterator<Item = IpAddr>, since: UnixTime) -> Self {
         let stale = Stale { everywhere: true, ..Stale::default() };
         let mut inherited = Inherited::new(left, since);
-        inherited.keep_selected(selected);
+        inherited.keep_selected(selected, since);
         Self { inherited, stale, ..Self::default() }
     }
 
@@ -112,7 +112,7 @@ impl Barrier {
     /// Keeps prefixes shut that no connection wants held back any more.
     pub(super) fn keep(&mut self, abandoned: &Abandoned, origin: &Origin) {
         for prefix in &abandoned.local {
-            self.inherited.selected.insert(*prefix, ());
+            self.inherited.selected.insert(*prefix, origin.clone());
         }
         for prefix in &abandoned.remote {
             let inside = self.inherited.keep(*prefix, &self.applied.uses, origin.clone());
@@ -161,12 +161,12 @@ impl Barrier {
 
     /// Lets our own addresses in a prefix go. Gives what [`Barrier::take_own_side_back`] needs;
     /// `None`: they do not stay held back.
-    pub(super) fn let_own_side_go(&mut self, prefix: &Prefix) -> Option<PrefixSet> {
+    pub(super) fn let_own_side_go(&mut self, prefix: &Prefix) -> Option<PrefixMap<Origin>> {
         self.inherited.let_own_side_go(prefix)
     }
 
     /// Takes back what was let go.
-    pub(super) fn take_own_side_back(&mut self, before: PrefixSet) {
+    pub(super) fn take_own_side_back(&mut self, before: PrefixMap<Origin>) {
         self.inherited.selected = before;
     }
 
@@ -253,10 +253,9 @@ impl Barrier {
         addresses: &BTreeSet<IpAddr>,
         before: &BTreeSet<IpAddr>,
     ) -> BTreeSet<IpAddr> {
-        let sides = [&self.wanted.selected, &self.wanted.selected_by_sas, &self.inherited.selected];
         let is_selected = |addr: IpAddr| {
             let host = Prefix::host(addr);
-            sides.iter().any(|side| side.covers(&host))
+            self.is_selected(&host) || self.inherited.selected.covers(&host)
         };
         let may_open = |addr: IpAddr| before.contains(&addr) || !self.inherited.is_everything_shut(addr);
         addresses.iter().copied().filter(|addr| !is_selected(*addr) && may_open(*addr)).collect()
@@ -280,6 +279,23 @@ impl Barrier {
         let first = behind.map_or(Bound::Unbounded, Bound::Excluded);
         let shut = self.inherited.shut.range((first, Bound::Unbounded));
         shut.filter_map(|(prefix, usage)| Some((prefix, usage, self.inherited.origin(prefix)?)))
+    }
+
+    /// Our own sides behind `behind` that stay held back, with how each is used beside that, and
+    /// why it is held back. They are so beside another tunnel for everything alone. While
+    /// everything stays shut they are a part of that.
+    pub(super) fn own_sides(
+        &self,
+        behind: Option<Prefix>,
+    ) -> impl Iterator<Item = (&Prefix, PrefixUse, &Origin)> {
+        let first = behind.map_or(Bound::Unbounded, Bound::Excluded);
+        let own = self.inherited.selected.range((first, Bound::Unbounded));
+        let held = own.filter(|(own, _)| {
+            let around = self.wanted.protected.around(own).next();
+            around.is_some_and(|(around, ())| around.is_default()) && !self.inherited.shut.covers(own)
+        });
+        let usage = |own| self.applied.uses.longest(own).copied().unwrap_or(PrefixUse::PROTECT);
+        held.map(move |(own, origin)| (own, usage(own), origin))
     }
 
     /// True if a prefix stays shut by itself.

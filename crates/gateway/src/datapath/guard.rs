@@ -9,7 +9,7 @@ use super::opened::Opened;
 use super::plan::{Host, Planned, Step, Way};
 use crate::error::{Error, Result};
 use crate::policies::{Abandoned, Difference, NewHome, SenderDifference};
-use crate::prefix_map::PrefixSet;
+use crate::prefix_map::PrefixMap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
@@ -269,12 +269,12 @@ impl Guard {
     }
 
     /// Lets our own addresses in a prefix go, as [`Guard::let_go`] does with what is shut.
-    pub(super) fn let_own_side_go(&mut self, prefix: &Prefix) -> Option<PrefixSet> {
+    pub(super) fn let_own_side_go(&mut self, prefix: &Prefix) -> Option<PrefixMap<Origin>> {
         self.barrier.let_own_side_go(prefix)
     }
 
     /// Takes back what was let go.
-    pub(super) fn take_own_side_back(&mut self, before: PrefixSet) {
+    pub(super) fn take_own_side_back(&mut self, before: PrefixMap<Origin>) {
         self.barrier.take_own_side_back(before);
     }
 

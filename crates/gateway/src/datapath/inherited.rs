@@ -3,7 +3,7 @@
 
 use crate::policies::Protection;
 use crate::prefix::without;
-use crate::prefix_map::{PrefixMap, PrefixSet};
+use crate::prefix_map::PrefixMap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use testudo_base::prefix::Prefix;
@@ -21,8 +21,8 @@ pub(super) struct Inherited {
     /// Since when each shut prefix is shut, and why.
     origins: BTreeMap<Prefix, Origin>,
     /// Our own sides of policies for everything, and addresses that an earlier run's policies may
-    /// have had on our side. Clear traffic to them stays held back.
-    pub(super) selected: PrefixSet,
+    /// have had on our side, with since when and why. Clear traffic to them stays held back.
+    pub(super) selected: PrefixMap<Origin>,
     /// The prefixes that the next claim has to look at.
     unclaimed: BTreeSet<Prefix>,
     /// Prefixes that have come into `shut`, or have gone from it.
@@ -54,7 +54,7 @@ pub(crate) struct LetGo {
     /// Prefixes that mattered only inside of it.
     pub(super) within: Vec<(Prefix, PrefixUse)>,
     /// Our own sides that mattered only beside it.
-    selected: Vec<Prefix>,
+    selected: Vec<(Prefix, Origin)>,
 }
 
 impl Inherited {
@@ -72,11 +72,11 @@ impl Inherited {
     }
 
     /// Takes over the addresses that are not open to clear traffic, if everything is shut.
-    pub(super) fn keep_selected(&mut self, addresses: impl IntoIterator<Item = IpAddr>) {
+    pub(super) fn keep_selected(&mut self, addresses: impl IntoIterator<Item = IpAddr>, since: UnixTime) {
         let hosts = addresses.into_iter().filter(|addr| self.is_everything_shut(*addr)).map(Prefix::host);
         let hosts: Vec<Prefix> = hosts.collect();
         for host in hosts {
-            self.selected.insert(host, ());
+            self.selected.insert(host, Origin { since, cause: Cause::EarlierRun });
         }
     }
 
@@ -156,8 +156,8 @@ impl Inherited {
         let taken = |inside: Prefix| Some((inside, self.take_within(&inside)?));
         let within = inside.into_iter().filter_map(taken).collect();
         let own = self.selected.inside(prefix).filter(|_| prefix.is_default());
-        let selected: Vec<Prefix> = own.map(|(own, ())| *own).collect();
-        for own in &selected {
+        let selected: Vec<_> = own.map(|(own, origin)| (*own, origin.clone())).collect();
+        for (own, _) in &selected {
             self.selected.remove(own);
         }
         Some(LetGo { prefix: *prefix, usage, origin, within, selected })
@@ -165,12 +165,12 @@ impl Inherited {
 
     /// Lets our own sides in a prefix go, and nothing beside it. Gives all of them as they were;
     /// `None`: none of them is there.
-    pub(super) fn let_own_side_go(&mut self, prefix: &Prefix) -> Option<PrefixSet> {
+    pub(super) fn let_own_side_go(&mut self, prefix: &Prefix) -> Option<PrefixMap<Origin>> {
         let before = self.selected.clone();
-        for (own, ()) in before.meeting(prefix) {
+        for (own, origin) in before.meeting(prefix) {
             self.selected.remove(own);
             for rest in without(own, prefix) {
-                self.selected.insert(rest, ());
+                self.selected.insert(rest, origin.clone());
             }
         }
         (self.selected != before).then_some(before)
@@ -183,8 +183,8 @@ impl Inherited {
         for (inside, usage) in within {
             self.within.insert(inside, usage);
         }
-        for own in selected {
-            self.selected.insert(own, ());
+        for (own, origin) in selected {
+            self.selected.insert(own, origin);
         }
     }
 

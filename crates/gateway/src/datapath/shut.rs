@@ -6,7 +6,7 @@ use super::inherited::{LetGo, Origin};
 use crate::clock::time_of_day;
 use crate::error::Result;
 use crate::policies::Abandoned;
-use crate::prefix_map::PrefixSet;
+use crate::prefix_map::PrefixMap;
 use std::net::IpAddr;
 use std::time::Duration;
 use testudo_base::prefix::Prefix;
@@ -14,7 +14,7 @@ use testudo_fastpath::filter::PrefixUse;
 use testudo_vici::shut::Cause;
 
 /// Our own sides that stay held back beside tunnels for everything, before some were let go.
-pub(crate) struct OwnSides(PrefixSet);
+pub(crate) struct OwnSides(PrefixMap<Origin>);
 
 impl DataPath {
     /// Keeps prefixes shut that no connection wants held back any more, until another one claims
@@ -54,6 +54,15 @@ impl DataPath {
         behind: Option<Prefix>,
     ) -> impl Iterator<Item = (&Prefix, &PrefixUse, &Origin)> {
         self.guard.barrier().shut(behind)
+    }
+
+    /// Our own sides, behind this prefix, that stay held back beside tunnels for everything, with
+    /// how each is used beside that, and why it is held back.
+    pub(crate) fn own_sides(
+        &self,
+        behind: Option<Prefix>,
+    ) -> impl Iterator<Item = (&Prefix, PrefixUse, &Origin)> {
+        self.guard.barrier().own_sides(behind)
     }
 
     /// True if a prefix stays shut.

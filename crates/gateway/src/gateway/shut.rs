@@ -15,18 +15,25 @@ use testudo_vici::shut::{ClearFrom, MAX_PREFIXES_PER_PAGE, Release, Released, Sh
 const MAX_NAMED_CONNECTIONS: usize = 4;
 
 impl Gateway {
-    /// The first page of the shut prefixes behind a range.
+    /// The first page of the shut prefixes behind a range, our own sides among them.
     pub(crate) fn shut_page(&self, behind: Option<AddrRange>) -> ShutPage {
-        let mut shut = self.data.shut(behind.and_then(|range| exact(&range)));
-        let listed = shut.by_ref().take(MAX_PREFIXES_PER_PAGE).map(|(prefix, usage, origin)| ShutPrefix {
+        let behind = behind.and_then(|range| exact(&range));
+        let enough = MAX_PREFIXES_PER_PAGE + 1;
+        let shut = self.data.shut(behind).map(|(prefix, usage, origin)| (*prefix, false, *usage, origin));
+        let own = self.data.own_sides(behind).map(|(prefix, usage, origin)| (*prefix, true, usage, origin));
+        let mut listed: Vec<_> = shut.take(enough).chain(own.take(enough)).collect();
+        listed.sort_by_key(|(prefix, ..)| *prefix);
+        let more = listed.len() > MAX_PREFIXES_PER_PAGE;
+        listed.truncate(MAX_PREFIXES_PER_PAGE);
+        let rows = listed.into_iter().map(|(prefix, own_side, usage, origin)| ShutPrefix {
             prefix: prefix.to_string(),
+            own_side,
             cause: origin.cause.clone(),
             since: origin.since.to_string(),
-            from: clear_from(usage),
-            protected_by: self.protectors(prefix),
+            from: clear_from(&usage),
+            protected_by: self.protectors(&prefix, own_side),
         });
-        let prefixes = listed.collect();
-        ShutPage { clustered: self.node.is_some(), more: shut.next().is_some(), prefixes }
+        ShutPage { clustered: self.node.is_some(), more, prefixes: rows.collect() }
     }
 
     /// Lets the clear traffic of a prefix pass that stays shut, and nothing else. This holds for
@@ -110,8 +117,14 @@ impl Gateway {
         opened.map_err(|error| Error::NotOpened { prefix, source: Box::new(error) })
     }
 
-    /// The connections and SAs that protect all of a prefix.
-    fn protectors(&self, prefix: &Prefix) -> Vec<String> {
+    /// The connections and SAs because of which a prefix that is shut cannot be released: those that
+    /// protect all of it. The tunnels for everything beside which our own side stays held back do
+    /// not count for that, unless they have it on our side.
+    fn protectors(&self, prefix: &Prefix, own_side: bool) -> Vec<String> {
+        if own_side && self.data.is_own_side_shut(prefix) {
+            let selected = self.data.is_selected(prefix);
+            return selected.then(|| "a Child SA for everything".to_owned()).into_iter().collect();
+        }
         let mut protectors = self.connections_holding(prefix);
         protectors.extend(self.policies.is_held_by_sas(prefix).then(|| "a Child SA".to_owned()));
         protectors

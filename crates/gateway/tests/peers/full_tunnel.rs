@@ -1,6 +1,7 @@
 //! A tunnel for everything, and what else a gateway has to do beside it.
 
 use crate::common::{Pair, SOON, Scenario, Watch, counted, each_ping};
+use serde_json::{Value, json};
 use std::net::UdpSocket;
 use testudo_lab::count::Counters;
 use testudo_lab::gateway::Kind;
@@ -254,8 +255,20 @@ fn an_own_address_is_released_beside_another_tunnel_for_everything() {
     pair.swanctl(Side::One).load(&alone).unwrap();
     assert_eq!(arrive(&pair), [0, 0]);
 
+    // An operator finds what to release in the list.
+    let own_sides = |pair: &Pair| -> Vec<Value> {
+        let shown = pair.one.shut().unwrap();
+        let rows = shown["prefixes"].as_array().unwrap().iter();
+        rows.filter(|row| row["own_side"] == true).cloned().collect()
+    };
+    let [row] = own_sides(&pair).try_into().unwrap();
+    assert_eq!((&row["prefix"], &row["reason"]), (&json!("10.79.0.1/32"), &json!("connection-changed")));
+    assert_eq!((&row["name"], &row["protected_by"]), (&json!("lab"), &json!([])));
+    assert!(row["since"].as_str().unwrap().ends_with('Z'), "{row}");
+
     refused(&pair, "10.1.0.0/24", "is protected by connection");
     pair.one.release("10.79.0.1/32").unwrap();
+    assert_eq!(own_sides(&pair), Vec::<Value>::new());
     pair.await_log(
         "10.79.0.1/32 is released: what comes in clear to this host's addresses in it passes from now on",
     );

@@ -14,6 +14,7 @@ fn range(first: &str, last: &str) -> AddrRange {
 fn shut(prefix: &str, cause: Cause, from: ClearFrom, protected_by: &[&str]) -> ShutPrefix {
     ShutPrefix {
         prefix: prefix.to_owned(),
+        own_side: false,
         cause,
         since: "2026-11-26T21:00:00Z".to_owned(),
         from,
@@ -35,6 +36,10 @@ fn page() -> ShutPage {
             ),
             shut("10.4.0.0/16", Cause::PoolChanged("road".into()), ClearFrom::Dropped, &[]),
             shut("::/0", Cause::EarlierRun, ClearFrom::Judged, &[]),
+            ShutPrefix {
+                own_side: true,
+                ..shut("fd00::/64", Cause::ConnectionUnloaded("gw".into()), ClearFrom::Dropped, &[])
+            },
         ],
     }
 }

@@ -305,6 +305,7 @@ fn whoever_lets_everything_go_lets_our_own_side_go() {
     let open = |barrier: &Barrier| barrier.unselected(&own, &own);
     let shut = addresses(&["192.0.2.1", "10.9.0.1"]);
     assert_eq!(open(&barrier), shut);
+    assert_eq!(barrier.own_sides(None).count(), 0, "a part of what is listed anyway");
     barrier.let_go(&prefix("10.7.0.0/16")).unwrap();
     assert_eq!(open(&barrier), shut);
     let gone = barrier.let_go(&prefix("0.0.0.0/0")).unwrap();
@@ -324,17 +325,26 @@ fn an_own_address_is_let_go_beside_another_tunnel_for_everything() {
     let open = |barrier: &Barrier| barrier.unselected(&own, &BTreeSet::new());
     assert_eq!(open(&barrier), addresses(&["192.0.2.1"]));
 
+    let listed = |barrier: &Barrier| -> Vec<(Prefix, Origin)> {
+        barrier.own_sides(None).map(|(own, _, origin)| (*own, origin.clone())).collect()
+    };
+    assert_eq!(listed(&barrier), [(prefix("10.1.0.0/16"), unloaded())]);
+    assert_eq!(barrier.own_sides(Some(prefix("10.1.0.0/16"))).count(), 0);
+
     let host = prefix("10.1.0.1/32");
     assert!(barrier.is_own_side_shut(&host) && !barrier.is_selected(&host));
     let before = barrier.let_own_side_go(&host).unwrap();
     assert_eq!(open(&barrier), addresses(&["192.0.2.1", "10.1.0.1"]), "and not the other one of its side");
     assert!(!barrier.is_own_side_shut(&host) && barrier.let_own_side_go(&host).is_none());
+    let rest = listed(&barrier);
+    assert!(rest.len() == 16 && rest.iter().all(|(_, origin)| *origin == unloaded()), "{rest:?}");
     barrier.take_own_side_back(before);
     assert_eq!(open(&barrier), addresses(&["192.0.2.1"]));
 
     // All of its side. What is wider was never our side.
     assert!(!["10.0.0.0/8", "0.0.0.0/0"].map(prefix).iter().any(|wide| barrier.is_own_side_shut(wide)));
     barrier.let_own_side_go(&prefix("10.1.0.0/16")).unwrap();
+    assert_eq!(listed(&barrier), []);
     assert_eq!(open(&barrier), addresses(&["192.0.2.1", "10.1.0.1", "10.1.0.2"]), "10.2.0.1 is selected");
     assert!(barrier.is_selected(&prefix("10.2.0.1/32")));
 }
