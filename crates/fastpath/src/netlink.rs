@@ -25,4 +25,4 @@ pub use links::set_mtu;
 pub use view::Interfaces;
 
 pub(crate) use connection::Connection;
-pub(crate) use links::{bring_up, ifindex_of};
+pub(crate) use links::{bring_up, dropped_sending, ifindex_of};

@@ -13,7 +13,7 @@ mod settings;
 
 pub use error::{Result, TunError};
 
-use crate::netlink::{Connection, bring_up, ifindex_of};
+use crate::netlink::{Connection, bring_up, dropped_sending, ifindex_of};
 use crate::sys::{ethtool, tun as call};
 use arrayvec::ArrayVec;
 use std::fs::File;
@@ -115,6 +115,12 @@ impl AsFd for Tun {
 /// Sets the largest packet that the kernel may send through a TUN.
 pub fn set_mtu(name: &str, mtu: u16) -> Result<()> {
     Ok(bring_up(&mut Connection::open()?, name, ifindex_of(name)?, mtu.into())?)
+}
+
+/// Packets for which the kernel has found no room in the queues of a TUN since the interface exists:
+/// nobody had read those before them.
+pub fn overflows(name: &str) -> Result<u64> {
+    Ok(dropped_sending(&mut Connection::open()?, name, ifindex_of(name)?)?)
 }
 
 /// Removes a TUN. Returns false if there is none. Fails if the interface of this name is no TUN, or

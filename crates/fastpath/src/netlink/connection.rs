@@ -40,9 +40,29 @@ impl Connection {
         message: RouteNetlinkMessage,
         flags: u16,
     ) -> Result<()> {
+        self.acknowledged(operation, message, flags, |_| {})
+    }
+
+    /// Asks for one object.
+    pub(crate) fn get(
+        &mut self,
+        operation: impl Fn() -> String,
+        message: RouteNetlinkMessage,
+        each: impl FnMut(RouteNetlinkMessage),
+    ) -> Result<()> {
+        self.acknowledged(operation, message, 0, each)
+    }
+
+    fn acknowledged(
+        &mut self,
+        operation: impl Fn() -> String,
+        message: RouteNetlinkMessage,
+        flags: u16,
+        mut each: impl FnMut(RouteNetlinkMessage),
+    ) -> Result<()> {
         let sent = self.send(message, NLM_F_REQUEST | NLM_F_ACK | flags);
         let sequence = sent.map_err(|e| request_failed(&operation())(e))?;
-        self.receive(&operation, sequence, &mut |_| {}).map(|_| ())
+        self.receive(&operation, sequence, &mut each).map(|_| ())
     }
 
     /// Hands every object of a table to `each`, which collects into `S`. Starts again with an empty

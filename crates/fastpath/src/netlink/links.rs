@@ -67,6 +67,23 @@ pub(crate) fn ifindex_of(name: &str) -> Result<u32> {
     })
 }
 
+/// Packets that the kernel was to send by an interface, and has dropped since the interface exists.
+pub(crate) fn dropped_sending(connection: &mut Connection, name: &str, ifindex: u32) -> Result<u64> {
+    let mut message = LinkMessage::default();
+    message.header.index = ifindex;
+    let mut dropped = 0;
+    let operation = || format!("cannot read the counters of interface {name}");
+    connection.get(operation, RouteNetlinkMessage::GetLink(message), |object| {
+        let RouteNetlinkMessage::NewLink(link) = object else { return };
+        for attribute in &link.attributes {
+            if let LinkAttribute::Stats64(statistics) = attribute {
+                dropped = statistics.tx_dropped;
+            }
+        }
+    })?;
+    Ok(dropped)
+}
+
 /// Sets the MTU of an interface, and brings it up.
 pub(crate) fn bring_up(connection: &mut Connection, name: &str, ifindex: u32, mtu: u32) -> Result<()> {
     let mut message = LinkMessage::default();

@@ -18,6 +18,9 @@ use testudo_ipsec::sa::SaTotals;
 use testudo_vici::counters::{Counters, Named, PortCounters, PortStatus, WorkerCounters};
 use testudo_vici::view::{ChildUsage, Usage};
 
+/// Packets for which the kernel found no room in the TUN. They never came to a worker.
+const TUN_OVERFLOW: &str = "tun_overflow";
+
 impl DataPath {
     /// All counters of `testudo-counters` but IKE's.
     pub(crate) fn counters(&self) -> Counters {
@@ -53,6 +56,10 @@ impl DataPath {
                 drops: lost,
                 status: self.port_status(port),
             });
+        }
+        match self.tun.overflows() {
+            Ok(count) => *drops.entry(TUN_OVERFLOW.into()).or_default() += count,
+            Err(error) => tracing::warn!("cannot read how often the TUN was full: {error}"),
         }
         for (name, count) in workers.iter().flat_map(|worker| &worker.drops) {
             *drops.entry(name.clone()).or_default() += count;
@@ -261,7 +268,8 @@ mod tests {
         let worker = WorkerDrop::ALL.into_iter().map(|reason| reason.name().to_owned());
         let port = below(&PortStatistics::default()).into_iter().map(|(name, _)| name);
         let ike = Discard::ALL.into_iter().map(|reason| format!("discarded_{}", reason.name()));
-        for name in filter.chain(pipeline).chain(worker).chain(port).chain(ike) {
+        let tun = std::iter::once(TUN_OVERFLOW.to_owned());
+        for name in filter.chain(pipeline).chain(worker).chain(port).chain(tun).chain(ike) {
             assert_eq!(text.matches(&format!("\n| `{name}` |")).count(), 1, "{name}");
         }
     }

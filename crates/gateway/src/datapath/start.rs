@@ -23,9 +23,7 @@ use testudo_fastpath::fib::{Fib, PortIndex, PortSet};
 use testudo_fastpath::filter::{Filter, FilterPort, Instance, cleanup};
 use testudo_fastpath::frame::{FramePool, JUMBO_MTU};
 use testudo_fastpath::mac::MacAddr;
-use testudo_fastpath::netlink::{
-    Addresses, Follower, Guard as RouteGuard, GuardConfig, Interfaces, remove_guard,
-};
+use testudo_fastpath::netlink::{Follower, Guard as RouteGuard, GuardConfig, Interfaces, remove_guard};
 use testudo_fastpath::port::Port;
 use testudo_fastpath::port::xdp::{XdpConfig, XdpPort};
 use testudo_fastpath::thread::raise_session;
@@ -85,16 +83,15 @@ impl DataPath {
                 None
             }
         };
-        let tun_index = tun.ifindex();
-        let mut addresses = Addresses::open(tun_index)?;
-        addresses.clear()?;
+        let mut host_tun = HostTun::new(&tun, MIN_TUN_MTU)?;
+        host_tun.addresses.clear()?;
         // The first table shows them already: frames are made for the largest.
         let port_mtus = PortMtus::of(config);
         port_mtus.set_all()?;
         let follower = Follower::start(interfaces(config, &tun))?;
         let fib = follower.handle().fib();
-        let mtu = tun_mtu(&fib);
-        tun::set_mtu(&config.tun, mtu)?;
+        host_tun.mtu = tun_mtu(&fib);
+        tun::set_mtu(&config.tun, host_tun.mtu)?;
         let filtered = filter_ports(config, assignment, &fib)?;
         let mut ports = Ports::new(&filtered, Instant::now());
         ports.missing().for_each(PortLine::log);
@@ -120,7 +117,7 @@ impl DataPath {
         }
         let workers = builder.start(assignment, tun, &mut guard, &mut ports)?;
         let mut this = Self {
-            tun: HostTun { ifindex: tun_index, name: config.tun.clone(), mtu, addresses },
+            tun: host_tun,
             mtus: OuterMtus::new(),
             port_mtus,
             fib_sent: None,

@@ -1,7 +1,8 @@
 //! Traffic of the gateways themselves: their own stacks talk through the tunnel.
 
 use crate::common::{Pair, SOON, Scenario, UP_LIMIT, Watch, at_once};
-use std::net::{IpAddr, UdpSocket};
+use nix::sys::signal::Signal;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
 use testudo_lab::gateway::Kind;
 use testudo_lab::iperf::Direction;
@@ -15,6 +16,29 @@ use testudo_lab::wait_until;
 const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
 const LIMIT: Duration = Duration::from_secs(60);
 const FILE: u64 = 16 << 20;
+
+/// The daemon stands still, and its host sends more than the queues of the TUN hold.
+#[test]
+fn what_finds_the_tun_full_is_counted() {
+    const PACKETS: u64 = 3000;
+    let mut pair = Scenario::new("tun-full", Kind::Testudo).start();
+    pair.up(Side::One);
+    let before = pair.t.gw1.tun_overflows().unwrap();
+    assert_eq!(pair.dropped("tun_overflow"), 0);
+    pair.one.process().signal(Signal::SIGSTOP).unwrap();
+    let to = SocketAddr::new(Side::Two.inner(Family::V4), 9);
+    let send = || {
+        let socket = UdpSocket::bind((Side::One.inner(Family::V4), 0)).unwrap();
+        // The kernel may say that a packet found no room.
+        (0..PACKETS).for_each(|_| drop(socket.send_to(b"one of many", to)));
+    };
+    pair.t.gw1.enter(send).unwrap();
+    pair.one.process().signal(Signal::SIGCONT).unwrap();
+    let lost = pair.t.gw1.tun_overflows().unwrap() - before;
+    assert!((PACKETS / 2..PACKETS).contains(&lost), "{lost} of {PACKETS} found the TUN full");
+    assert_eq!(pair.dropped("tun_overflow"), lost);
+    pair.ping_from(Side::One, Family::V4, 56);
+}
 
 /// A large file from each gateway to the other, octet by octet the same.
 fn files_arrive_whole(pair: &Pair) {
