@@ -16,6 +16,7 @@ use crate::sys::lent_fd::LendingFd;
 use crate::sys::socket as call;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::AtomicBool;
 
 /// The queue of a socket, and the sizes of its rings (powers of two).
 #[derive(Clone, Debug)]
@@ -33,6 +34,8 @@ pub(crate) struct XskConfig<'a> {
     pub(crate) scatter: bool,
     /// True if the call may wait for a queue whose last socket has only just been closed.
     pub(crate) patient: bool,
+    /// Ends the wait as soon as it is set.
+    pub(crate) called_off: Option<&'a AtomicBool>,
 }
 
 /// An AF_XDP socket bound to a queue.

@@ -100,6 +100,9 @@ pub(crate) enum Error {
     /// Something is wrong with an interface; `place` is where `testudo.toml` names it.
     #[error("{place}: {source}")]
     Port { place: String, source: Box<Error> },
+    /// A signal asks for the end before the start is done.
+    #[error("a signal asked for the end")]
+    CalledOff,
     /// The interface was there when its queues were counted, and is gone.
     #[error("{place}: interface \"{interface}\" has just gone")]
     InterfaceGone { place: String, interface: String },

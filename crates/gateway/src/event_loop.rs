@@ -104,7 +104,13 @@ impl Farewell {
 
 /// Runs the gateway until a signal or an error ends it. In both cases the peers are told.
 pub(crate) fn run(config: Config) -> Result<()> {
-    let mut this = Loop::start(&config)?;
+    let mut this = match Loop::start(&config) {
+        Err(Error::CalledOff) => {
+            tracing::info!("ended before the start was done, as a signal asks for: all is as it was before");
+            return Ok(());
+        }
+        started => started?,
+    };
     this.gateway.settings = Some(config);
     // A node that lacks a port must not be given shards.
     this.gateway.look_at_clock();
@@ -144,7 +150,7 @@ impl Loop {
         let poll = Poll::new().map_err(Error::io("make a poller"))?;
         let registry = poll.registry();
         let signals = signal_stream(registry)?;
-        let (hangup, called) = (Arc::default(), Arc::default());
+        let (hangup, called): (Arc<AtomicBool>, Arc<AtomicBool>) = (Arc::default(), Arc::default());
         for (signal, flag) in [(SIGHUP, &hangup), (SIGTERM, &called), (SIGINT, &called)] {
             signal_hook::flag::register(signal, Arc::clone(flag)).map_err(Error::io("listen for signals"))?;
         }
@@ -172,7 +178,7 @@ impl Loop {
             nodes,
             routed: settings.ingress == Ingress::Routed,
         });
-        let data = DataPath::start(config, &assignment, plan.as_ref())?;
+        let data = DataPath::start(config, &assignment, plan.as_ref(), &called)?;
         for (n, fd) in sockets.fds().enumerate() {
             watch(registry, fd, Token(FIRST_IKE + n))?;
         }

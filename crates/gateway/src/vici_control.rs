@@ -69,9 +69,14 @@ impl Gateway {
         let users: Vec<Connection> = self.endpoint.connections().filter(uses).cloned().collect();
         let outdated: Vec<Vec<ChildSaId>> =
             users.iter().map(|connection| self.endpoint.outdated_children(&connection.name)).collect();
+        let is_called_for = self.ending.call();
         self.change_policies(Cause::PoolChanged(name.to_owned()), |policies| {
             change(policies);
             for (connection, outdated) in users.iter().zip(&outdated) {
+                // Those of the others stay as they are until the end: what they protect stays shut.
+                if is_called_for() {
+                    break;
+                }
                 policies.load(connection);
                 policies.stand_in(&connection.name, outdated);
             }
@@ -287,6 +292,9 @@ impl Control for Gateway {
     fn terminate(&mut self, job: JobId, request: &Terminate) -> Result<u32, CommandError> {
         let mut begun = Terminating::default();
         for target in self.matching(&request.sas) {
+            if self.ending.is_called_for() {
+                return Err(CommandError::new("the gateway ends before all of these SAs are terminated"));
+            }
             // An SA that has just gone with another one needs no termination.
             if let Ok(more) = self.endpoint.terminate(self.now, &target, request.force) {
                 begun.ikes.extend(more.ikes);
@@ -322,6 +330,9 @@ impl Control for Gateway {
     fn rekey(&mut self, request: &Rekey) -> u32 {
         let mut begun = 0;
         for target in self.matching(&request.sas) {
+            if self.ending.is_called_for() {
+                break;
+            }
             begun += u32::from(self.endpoint.renew_target(self.now, &target, request.reauth));
         }
         let sas = self.matching_remote_sas(&request.sas).sas;

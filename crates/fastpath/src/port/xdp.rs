@@ -9,6 +9,7 @@ use crate::umem::{FrameDescriptor, Redeemed, Umem};
 use crate::xsk::{Gauge, XskConfig, XskSocket};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 /// Entries of a ring of the usual size, the largest that a gateway uses.
@@ -35,6 +36,8 @@ pub struct XdpConfig {
     /// Wait some seconds for a queue that the kernel has not released yet. A thread for which
     /// others wait must not.
     pub patient: bool,
+    /// Ends that wait as soon as it is set.
+    pub called_off: Option<Arc<AtomicBool>>,
 }
 
 impl XdpConfig {
@@ -49,6 +52,7 @@ impl XdpConfig {
             busy_poll: false,
             zero_copy: false,
             patient: true,
+            called_off: None,
         }
     }
 
@@ -112,6 +116,7 @@ impl XdpPort {
             zero_copy: config.zero_copy,
             scatter,
             patient: config.patient,
+            called_off: config.called_off.as_deref(),
         };
         let socket = XskSocket::open(&wanted, memory)?;
         let umem = Umem::new(Arc::clone(memory));

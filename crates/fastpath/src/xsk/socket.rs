@@ -10,6 +10,7 @@ use crate::sys::mmap::Mapping;
 use crate::sys::socket;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::Ordering;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -136,9 +137,11 @@ fn bind_patiently(fd: BorrowedFd<'_>, config: &XskConfig<'_>) -> io::Result<()> 
     let flags = mode | scatter | libc::XDP_USE_NEED_WAKEUP;
     let patience = if config.patient { REBIND_TIMEOUT } else { Duration::ZERO };
     let give_up = Instant::now() + patience;
+    let is_called_off = || config.called_off.is_some_and(|flag| flag.load(Ordering::Relaxed));
+    let waits = || Instant::now() < give_up && !is_called_off();
     loop {
         match socket::bind_xdp(fd, config.ifindex, config.queue, flags) {
-            Err(error) if error.raw_os_error() == Some(libc::EBUSY) && Instant::now() < give_up => {
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) && waits() => {
                 sleep(Duration::from_millis(5));
             }
             result => return result,

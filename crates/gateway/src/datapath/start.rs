@@ -16,6 +16,7 @@ use crate::error::{Error, Result};
 use crate::queue_assignment::{AssignedWorker, QueueAssignment, WorkerFrames};
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 use testudo_base::spi::SenderId;
 use testudo_crypto::Library;
@@ -42,19 +43,23 @@ pub(super) const GUARD: GuardConfig = GuardConfig { table: 220, priority: 220, m
 
 impl DataPath {
     /// Shuts the protected prefixes, then opens ports and starts the workers. A failure leaves
-    /// everything but MTUs as it was: shut where an earlier run had shut it.
+    /// everything but MTUs as it was: shut where an earlier run had shut it. So does a signal that
+    /// sets `called` before the workers run; later ones are for the control thread.
     pub(crate) fn start(
         config: &Config,
         assignment: &QueueAssignment,
         cluster: Option<&ClusterPlan<'_>>,
+        called: &Arc<AtomicBool>,
     ) -> Result<Self> {
         let library = library(config.worker.cipher)?;
         let instance = Instance::new(&config.instance)?;
+        go_on(called)?;
         let filter = Filter::open(&instance)?;
         let inherited = filter.is_inherited();
-        let tun = Tun::open(&config.tun, MIN_TUN_MTU).map_err(Error::from);
+        let tun = go_on(called).and_then(|()| Ok(Tun::open(&config.tun, MIN_TUN_MTU)?));
         let has_tun = tun.is_ok();
-        let built = tun.and_then(|tun| Self::build(config, assignment, cluster, library, filter, tun));
+        let built =
+            tun.and_then(|tun| Self::build(config, assignment, cluster, called, library, filter, tun));
         built.map_err(|error| match inherited {
             true => error,
             false => match take_away(config, &instance, has_tun) {
@@ -68,6 +73,7 @@ impl DataPath {
         config: &Config,
         assignment: &QueueAssignment,
         cluster: Option<&ClusterPlan<'_>>,
+        called: &Arc<AtomicBool>,
         library: Library,
         mut filter: Filter,
         tun: Tun,
@@ -90,6 +96,7 @@ impl DataPath {
         port_mtus.set_all()?;
         let follower = Follower::start(interfaces(config, &tun))?;
         let fib = follower.handle().fib();
+        go_on(called)?;
         host_tun.mtu = tun_mtu(&fib);
         tun::set_mtu(&config.tun, host_tun.mtu)?;
         let filtered = filter_ports(config, assignment, &fib)?;
@@ -108,6 +115,7 @@ impl DataPath {
             fence: clustered.as_ref().map(|clustered| &clustered.fence),
             // At most 64.
             workers: assignment.0.len() as u8,
+            called,
         };
         let priority = config.worker.priority;
         if priority > 0
@@ -253,6 +261,8 @@ struct WorkerBuilder<'a> {
     sender: Option<SenderId>,
     fence: Option<&'a Arc<Fence>>,
     workers: u8,
+    /// A signal asks for the end.
+    called: &'a Arc<AtomicBool>,
 }
 
 /// A worker before it runs.
@@ -308,6 +318,7 @@ impl WorkerBuilder<'_> {
         guard: &mut Guard,
         all: &mut Ports,
     ) -> Result<BuiltWorker> {
+        go_on(self.called)?;
         let (ports, pool) = self.open_ports(assigned)?;
         for (port, (_, queue)) in ports.iter().zip(&assigned.queues) {
             guard.set_socket(*queue, port)?;
@@ -350,10 +361,20 @@ impl WorkerBuilder<'_> {
         let (octets, huge) = pool.memory().pages();
         let mib = |octets: usize| octets >> 20;
         tracing::info!(mib = mib(octets), on_huge_pages = mib(huge), "memory for frames of a worker");
-        let open = |port: &XdpConfig| XdpPort::open(port, pool.memory());
-        let ports = assigned.ports(self.config).iter().map(open).collect::<std::result::Result<_, _>>()?;
-        Ok((ports, pool))
+        let called_off = || Some(Arc::clone(self.called));
+        let open = |port| {
+            XdpPort::open(&XdpConfig { called_off: called_off(), ..port }, pool.memory()).map_err(Error::from)
+        };
+        let ports = assigned.ports(self.config).into_iter().map(open).collect::<Result<_>>();
+        // Then a queue that was not released yet is no reason.
+        go_on(self.called)?;
+        Ok((ports?, pool))
     }
+}
+
+/// Fails if a signal asks for the end.
+fn go_on(called: &AtomicBool) -> Result<()> {
+    if called.load(Ordering::Relaxed) { Err(Error::CalledOff) } else { Ok(()) }
 }
 
 fn dataplane(worker: u8, workers: u8, sender: Option<SenderId>) -> Result<Dataplane> {

@@ -35,6 +35,12 @@ impl Ending {
         !self.begun && self.called.load(Ordering::Relaxed)
     }
 
+    /// [`Self::is_called_for`], for work during which the gateway is lent out.
+    pub(crate) fn call(&self) -> impl Fn() -> bool + use<> {
+        let (begun, called) = (self.begun, Arc::clone(&self.called));
+        move || !begun && called.load(Ordering::Relaxed)
+    }
+
     /// The gateway cannot go on, and does nothing more that the cluster asks for.
     pub(crate) fn fail(&mut self, why: Error) {
         if !self.failed {

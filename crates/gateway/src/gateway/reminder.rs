@@ -41,7 +41,12 @@ impl Gateway {
     pub(crate) fn remind_of_lacks(&mut self) {
         if self.reminder.is_due(Instant::now()) {
             let names: Vec<String> = self.endpoint.connections().map(|c| c.name.clone()).collect();
-            names.iter().for_each(|name| self.warn_of_lacks(name));
+            for name in names {
+                if self.ending.is_called_for() {
+                    return;
+                }
+                self.warn_of_lacks(&name);
+            }
         }
     }
 }

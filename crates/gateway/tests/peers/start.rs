@@ -1,9 +1,14 @@
 //! If testudod cannot start, it says why, and leaves nothing behind.
 
-use crate::common::{Scenario, nothing_is_left};
+use crate::common::{SOON, Scenario, nothing_is_left};
+use nix::sys::signal::Signal;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use testudo_fastpath::fib::PortIndex;
+use testudo_fastpath::frame::FramePool;
+use testudo_fastpath::port::xdp::{XdpConfig, XdpPort};
 use testudo_lab::gateway::Kind;
 use testudo_lab::testudo::binary;
 use testudo_lab::topology::{INNER, OUTER, Options, Side};
@@ -164,6 +169,40 @@ fn a_second_daemon_does_not_disturb_the_first() {
     fails(&elsewhere, "is in use: another testudod runs here");
     nothing_is_left(&pair.t.server, &elsewhere.instance);
     assert!(pair.sas(Side::One)[0].is_up());
+}
+
+/// A queue is not free yet, because a killed predecessor had it: a signal ends the wait for it, and
+/// the start. Nothing is wrong then.
+#[test]
+fn a_signal_ends_the_start() {
+    let t = topology();
+    let trial = Trial::new(&t.gw1, "called");
+    let hold = || {
+        let pool = FramePool::for_mtu(1500, 8192, 0).unwrap();
+        let port = XdpPort::open(&XdpConfig::new(PortIndex(0), OUTER), pool.memory()).unwrap();
+        (port, pool)
+    };
+    let held = t.gw1.enter(hold).unwrap();
+    let end_while_it_waits = |attempt: u32| {
+        let command = t.gw1.cmd(binary("testudod").unwrap()).arg("--config").arg(&trial.config);
+        let mut testudod = t.gw1.start(&format!("called-off-{attempt}"), command).unwrap();
+        // The last line before the ports are opened.
+        testudod.wait_log("memory for frames of a worker", SOON).unwrap();
+        let called = Instant::now();
+        testudod.signal(Signal::SIGTERM).unwrap();
+        let (status, took) = (testudod.wait(SOON).unwrap(), called.elapsed());
+        let log = testudod.log().unwrap();
+        assert!(status.success(), "{log}");
+        assert!(log.contains("ended before the start was done, as a signal asks for"), "{log}");
+        assert!(!trial.socket.exists());
+        nothing_is_left(&t.gw1, &trial.instance);
+        took
+    };
+    // It would wait for three seconds. A machine with much else to do may take as long, but not
+    // again and again.
+    let is_quick = (0..3).any(|attempt| end_while_it_waits(attempt) < Duration::from_millis(2500));
+    assert!(is_quick, "the wait goes on");
+    drop(held);
 }
 
 /// What a gateway that stands alone runs without.
