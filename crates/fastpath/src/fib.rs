@@ -40,6 +40,11 @@ impl PortSet {
         self.0 & Self::bit(port) != 0
     }
 
+    /// The set with the port in it, or without it.
+    pub(crate) fn put(self, port: PortIndex, is_in: bool) -> Self {
+        if is_in { self.with(port) } else { Self(self.0 & !Self::bit(port)) }
+    }
+
     /// The ports in ascending order.
     fn iter(self) -> impl Iterator<Item = PortIndex> {
         (0..64).map(PortIndex).filter(move |port| self.contains(*port))

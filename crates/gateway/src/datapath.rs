@@ -7,7 +7,7 @@
 //! the filter and in the routes first, and then at the workers.
 
 mod barrier;
-mod checksums;
+pub(crate) mod checksums;
 mod cluster;
 mod counters;
 mod guard;
@@ -31,6 +31,7 @@ mod workers;
 
 use crate::error::{Error, Result};
 use crate::policies::{Change, Policies};
+use checksums::Checksums;
 pub(crate) use cluster::ClusterPlan;
 use cluster::Clustered;
 use guard::Guard;
@@ -94,6 +95,7 @@ pub(crate) struct DataPath {
     next_reassertion: Instant,
     mtus: OuterMtus,
     port_mtus: PortMtus,
+    checksums: Checksums,
     /// For [`DataPath::is_idle`].
     packets_seen: std::cell::Cell<u64>,
     /// Packets a second that the ports can bring in at most.

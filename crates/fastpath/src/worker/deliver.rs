@@ -355,7 +355,7 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
     pub(super) fn change_port(&mut self, change: PortChange<P>) {
         let port = match change {
             PortChange::Close(index) => return self.egress.vacate(index, &mut self.pool, &self.counters),
-            PortChange::Open(port) => port,
+            PortChange::Open { port, .. } => port,
         };
         let (index, limit) = (port.info().index, port.info().limit);
         match self.egress.occupy(port) {

@@ -17,8 +17,14 @@ pub enum PortChange<P> {
     /// are dropped from then on.
     Close(PortIndex),
     /// Opens a queue of a port. Its frames come from the worker's pool, and it has none yet. The
-    /// first queue that is opened after a close is the one by which the worker sends.
-    Open(P),
+    /// first queue that is opened after a close is the one by which the worker sends. `fills`: the
+    /// worker fills in checksums that the port's neighbours leave open.
+    Open {
+        /// The queue.
+        port: P,
+        /// Whether its checksums are filled in.
+        fills: bool,
+    },
 }
 
 /// Port changes on their way from control to a worker, which takes them at
@@ -56,6 +62,9 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
     #[cold]
     pub(super) fn change_ports(&mut self) {
         while let Some(change) = self.changes.as_ref().and_then(|changes| changes.take()) {
+            if let PortChange::Open { port, fills } = &change {
+                self.config.fills = self.config.fills.put(port.info().index, *fills);
+            }
             self.delivery.change_port(change);
         }
     }

@@ -2,6 +2,7 @@
 
 use super::{Host, Report};
 use crate::config::{Config, PortConfig, XdpMode};
+use crate::datapath::checksums;
 use crate::queue_assignment::numbered;
 use testudo_fastpath::port::Facts;
 
@@ -41,6 +42,7 @@ fn look_at(port: &PortConfig, host: &dyn Host, report: &mut Report) -> Option<Fa
     }
     let facts = with_mtu(port, facts, report);
     report.would(attach(port, &facts));
+    checksums::plan(port, facts.driver.as_deref()).into_iter().for_each(|line| report.would(line));
     Some(facts)
 }
 

@@ -133,6 +133,11 @@ fn run(config: &Config, number: usize, assigned: &AssignedWorker, processors: &P
     };
     let queues: Vec<String> = config.ports.iter().enumerate().filter_map(of_port).collect();
     match assigned.queues.len() {
+        0 if assigned.carries => {
+            format!(
+                "run worker {number} {place}, without queues while the interfaces of its ports are missing"
+            )
+        }
         0 => format!("run worker {number} {place}, without queues: it helps the others"),
         1 => format!("run worker {number} {place}, with 1 AF_XDP socket: queue {}", queues.join(", ")),
         sockets => {

@@ -218,6 +218,36 @@ fn a_port_is_looked_at() {
     assert!(fault("", &host).ends_with("found \"eth0\", expected an Ethernet interface"));
 }
 
+/// By its driver, unless the configuration says something else.
+#[test]
+fn open_checksums_are_said_of_a_port() {
+    let said = |more: &str, host: &Fake| {
+        let plan = report(more, host).plan.into_iter();
+        plan.filter(|line| line.starts_with("fill in checksums ")).collect::<Vec<_>>()
+    };
+    let mut host = Fake::new();
+    assert_eq!(said("", &host), Vec::<String>::new());
+    host.port("eth0").driver = Some("veth".to_owned());
+    let [line] = said("", &host).try_into().unwrap();
+    assert!(
+        line.starts_with("fill in checksums that neighbours of eth0 leave open (driver veth: "),
+        "{line}"
+    );
+    // The text follows the last port.
+    let expected = "fill in checksums that neighbours of eth1 leave open (as configured)";
+    assert_eq!(said("checksum = \"fill\"\n", &host), [line, expected.to_owned()]);
+}
+
+/// A worker that is there for them does not help others.
+#[test]
+fn a_worker_whose_ports_are_missing_waits_for_them() {
+    let mut host = Fake::new();
+    host.interfaces.clear();
+    let plan = report("", &host).plan;
+    let wanted = "run worker 0 wherever there is a processor, without queues while the interfaces of its ports are missing";
+    assert!(plan.iter().any(|line| line == wanted), "{plan:?}");
+}
+
 #[test]
 fn smaller_rings_take_less_memory() {
     let report = report("[worker]\ncount = 2\nring = 512\nframes = 4096\n", &Fake::new());

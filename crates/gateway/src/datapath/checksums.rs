@@ -1,9 +1,24 @@
 //! On which ports workers fill in checksums that neighbours have left open.
 
-use crate::config::{Checksum, PortConfig};
+use crate::config::{Checksum, Config, PortConfig};
 use crate::error::{Error, Result};
 use crate::queue_assignment::is_there;
+use testudo_fastpath::fib::PortIndex;
 use testudo_fastpath::port::{driver_of, leaves_checksums_open};
+
+/// The ports as they are configured, by their numbers.
+pub(super) struct Checksums(Vec<PortConfig>);
+
+impl Checksums {
+    pub(super) fn of(config: &Config) -> Self {
+        Self(config.ports.clone())
+    }
+
+    /// [`are_filled`] for a port by its number.
+    pub(super) fn are_filled(&self, index: PortIndex) -> Result<bool> {
+        self.0.get(usize::from(index.0)).map_or(Ok(false), are_filled)
+    }
+}
 
 /// What is decided about a port, and why.
 #[derive(Debug, PartialEq, Eq)]
@@ -19,7 +34,7 @@ enum Decision {
 /// True if open checksums of packets that come by this port are filled in. Logs it where the driver
 /// has decided it. For a missing interface, whose driver is not known, they are: where none is
 /// open, that costs a comparison and changes nothing.
-pub(super) fn are_filled(port: &PortConfig) -> Result<bool> {
+fn are_filled(port: &PortConfig) -> Result<bool> {
     if port.checksum == Checksum::Auto && !is_there(&port.interface) {
         tracing::info!(
             "port {}: fills in checksums that its neighbours leave open (no driver is known while it is missing)",
@@ -35,6 +50,18 @@ pub(super) fn are_filled(port: &PortConfig) -> Result<bool> {
         );
     }
     Ok(!matches!(decision, Decision::Configured { fills: false } | Decision::Wire))
+}
+
+/// What a check of the host says about it; `None` if no checksum is filled in.
+pub(crate) fn plan(port: &PortConfig, driver: Option<&str>) -> Option<String> {
+    let driver = || Ok::<_, std::convert::Infallible>(driver.map(str::to_owned));
+    let why = match decide(port.checksum, driver) {
+        Ok(Decision::Virtual { driver, sender }) => format!("driver {driver}: {sender}"),
+        Ok(Decision::Configured { fills: true }) => "as configured".to_owned(),
+        Ok(Decision::Configured { fills: false } | Decision::Wire) => return None,
+        Err(never) => match never {},
+    };
+    Some(format!("fill in checksums that neighbours of {} leave open ({why})", port.interface))
 }
 
 fn decide<E>(

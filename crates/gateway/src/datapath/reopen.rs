@@ -106,12 +106,14 @@ impl DataPath {
                 opened.push((Arc::clone(&bay.changes), queue, port));
             }
         }
+        // Another driver may have come under the same name.
+        let fills = self.checksums.are_filled(link.index)?;
         for (_, queue, port) in &opened {
             self.guard.set_socket(*queue, port)?;
             self.ports.add_socket(link.index, port.losses());
         }
         for (changes, _, port) in opened {
-            let pushed = changes.push(PortChange::Open(port));
+            let pushed = changes.push(PortChange::Open { port, fills });
             pushed.map_err(|_| Error::WorkerBusy)?;
         }
         self.workers.queue(WorkerCommand::Ports);

@@ -1,6 +1,7 @@
 //! Building the data path, in the order that never leaves a gap: first what keeps clear text in,
 //! then what lets protected packets through.
 
+use super::checksums::Checksums;
 use super::guard::Guard;
 use super::host_tun::HostTun;
 use super::outer_mtus::OuterMtus;
@@ -9,7 +10,7 @@ use super::ports::{PortLine, Ports};
 use super::sas::Sas;
 use super::spread;
 use super::workers::{Bay, Running, Workers};
-use super::{ClusterPlan, DataPath, checksums, line_rate};
+use super::{ClusterPlan, DataPath, line_rate};
 use crate::clock::time_of_day;
 use crate::config::{Cipher, Config, PortConfig, XdpMode};
 use crate::error::{Error, Result};
@@ -107,9 +108,10 @@ impl DataPath {
         guard.follow(&fib)?;
         guard.attach()?;
 
+        let checksums = Checksums::of(config);
         let builder = WorkerBuilder {
             config,
-            fills: filled_ports(config)?,
+            fills: filled_ports(config, &checksums)?,
             fib: &fib,
             sender: clustered.is_none().then_some(FIRST_SENDER),
             fence: clustered.as_ref().map(|clustered| &clustered.fence),
@@ -128,6 +130,7 @@ impl DataPath {
             tun: host_tun,
             mtus: OuterMtus::new(),
             port_mtus,
+            checksums,
             fib_sent: None,
             followed: None,
             workers: Workers::new(workers),
@@ -246,11 +249,9 @@ fn filter_ports(config: &Config, assignment: &QueueAssignment, fib: &Fib) -> Res
 }
 
 /// The ports on which open checksums are filled in.
-fn filled_ports(config: &Config) -> Result<PortSet> {
-    let one = |(index, port): (PortIndex, &PortConfig)| -> Result<Option<PortIndex>> {
-        Ok(checksums::are_filled(port)?.then_some(index))
-    };
-    numbered(config).filter_map(|port| one(port).transpose()).collect()
+fn filled_ports(config: &Config, checksums: &Checksums) -> Result<PortSet> {
+    let one = |index| -> Result<Option<PortIndex>> { Ok(checksums.are_filled(index)?.then_some(index)) };
+    numbered(config).filter_map(|(index, _)| one(index).transpose()).collect()
 }
 
 /// What all workers are made from.

@@ -17,6 +17,10 @@ fn change(worker: &TestWorker, changes: &Changes, all: impl IntoIterator<Item = 
     worker.delivery.channel.commands.push(WorkerCommand::Ports).unwrap();
 }
 
+fn open(port: FakePort) -> PortChange<FakePort> {
+    PortChange::Open { port, fills: false }
+}
+
 fn to_peer(worker: &mut TestWorker) {
     arrive(worker, LAN, &ipv4(CLIENT, PEER, 100, false), Class::Protect);
 }
@@ -49,7 +53,7 @@ fn a_port_that_is_opened_again_has_its_old_place_and_counters() {
     to_peer(&mut worker);
     worker.turn(1);
     assert_eq!(sent(&mut worker, WAN).len(), 1);
-    change(&worker, &changes, [PortChange::Close(PortIndex(1)), PortChange::Open(port(1))]);
+    change(&worker, &changes, [PortChange::Close(PortIndex(1)), open(port(1))]);
     to_peer(&mut worker);
     worker.turn(2);
     assert_eq!(sent(&mut worker, WAN).len(), 1);
@@ -70,7 +74,7 @@ fn a_port_that_comes_late_sends_by_its_first_queue_and_receives_by_all() {
     to_peer(&mut worker);
     worker.turn(1);
     assert_eq!(dropped(&worker, WorkerDrop::NoPort), 1);
-    change(&worker, &changes, [PortChange::Open(port(1)), PortChange::Open(port(1))]);
+    change(&worker, &changes, [open(port(1)), open(port(1))]);
     worker.turn(2);
     to_peer(&mut worker);
     for place in [1, 2] {
@@ -80,7 +84,7 @@ fn a_port_that_comes_late_sends_by_its_first_queue_and_receives_by_all() {
     let left: Vec<usize> = (0..3).map(|place| sent(&mut worker, place).len()).collect();
     assert_eq!(left, [2, 1, 0]);
     // With fewer queues it may come again: what is behind stays vacant.
-    change(&worker, &changes, [PortChange::Close(PortIndex(1)), PortChange::Open(port(1))]);
+    change(&worker, &changes, [PortChange::Close(PortIndex(1)), open(port(1))]);
     to_peer(&mut worker);
     worker.turn(4);
     assert!(worker.port_mut(2).is_none());
@@ -94,10 +98,25 @@ fn a_port_takes_no_longer_packets_than_it_was_opened_for() {
     let (mut worker, changes) = changing(vec![port(0), port(1)]);
     let short = PortInfo { limit: 600, ..port(1).info().clone() };
     let short = FakePort::new(short, 256);
-    change(&worker, &changes, [PortChange::Close(PortIndex(1)), PortChange::Open(short)]);
+    change(&worker, &changes, [PortChange::Close(PortIndex(1)), open(short)]);
     arrive(&mut worker, LAN, &ipv4(CLIENT, PEER, 1000, true), Class::Protect);
     worker.turn(1);
     assert_eq!(dropped(&worker, WorkerDrop::LinkTooBig), 1);
+    check_and_close(worker);
+}
+
+/// It may have come back with another driver.
+#[test]
+fn whether_checksums_are_filled_in_is_said_with_the_port() {
+    let (mut worker, changes) = changing(vec![port(0), port(1)]);
+    let fills = |worker: &TestWorker| [LAN, WAN].map(|place| worker.rules(place).fills);
+    assert_eq!(fills(&worker), [false, false]);
+    for expected in [true, false] {
+        let opened = PortChange::Open { port: port(1), fills: expected };
+        change(&worker, &changes, [PortChange::Close(PortIndex(1)), opened]);
+        worker.turn(1);
+        assert_eq!(fills(&worker), [false, expected]);
+    }
     check_and_close(worker);
 }
 
@@ -108,7 +127,7 @@ fn a_running_worker_takes_changes() {
     for index in [1, 0] {
         changes.push(PortChange::Close(PortIndex(index))).unwrap();
         handle.send(WorkerCommand::Ports).unwrap();
-        changes.push(PortChange::Open(port(index))).unwrap();
+        changes.push(open(port(index))).unwrap();
         handle.send(WorkerCommand::Ports).unwrap();
     }
     assert_eq!(handle.stop().unwrap(), 0, "frames leaked");
