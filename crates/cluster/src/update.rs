@@ -32,9 +32,9 @@ use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 /// the states of IKE SAs. 21 brought [`Effect::Replace`]. 22 brought Child SAs that are spread over
 /// the nodes, 23 [`Ranking::Balanced`] and other lanes. 24 brought [`Op::EngineNodes`]. 25 brought
 /// [`Op::LaneFloors`], [`Op::Prefer`], and SAs of their own for the ESP and AH that nodes relay. 26
-/// brought [`Op::ChildProven`].
+/// brought [`Op::ChildProven`]. 27 once more has more in the states of IKE SAs.
 pub(crate) const OLDEST: u8 = 15;
-pub(crate) const NEWEST: u8 = 26;
+pub(crate) const NEWEST: u8 = 27;
 /// The version that brought [`Op::Configure`] and all operations after it, and RFC 6311 in the
 /// states of IKE SAs.
 pub(crate) const CONTROL_PLANE: u8 = 16;
@@ -72,6 +72,9 @@ pub(crate) const FOLLOWING: u8 = 25;
 /// The version that brought [`Op::ChildProven`].
 pub(crate) const PROOFS: u8 = 26;
 
+/// The version that brought marks of the shared keys on which they rest into the states of IKE SAs.
+const SHARED_KEYS: u8 = 27;
+
 /// How nodes of this version rank for a shard.
 pub(crate) fn ranking(version: u8) -> Ranking {
     const BALANCED: u8 = 23;
@@ -84,7 +87,8 @@ pub(crate) fn states(version: u8) -> SnapshotVersion {
         ..CONTROL_PLANE => SnapshotVersion::V26,
         CONTROL_PLANE..ORIGINS => SnapshotVersion::V27,
         ORIGINS..EARLIER_ROUNDS => SnapshotVersion::V28,
-        EARLIER_ROUNDS.. => SnapshotVersion::V29,
+        EARLIER_ROUNDS..SHARED_KEYS => SnapshotVersion::V29,
+        SHARED_KEYS.. => SnapshotVersion::V31,
     }
 }
 

@@ -10,6 +10,7 @@ mod ends;
 mod lifetime;
 mod outdated;
 mod phase;
+mod proofs;
 mod reassembly;
 mod reauth;
 mod resource;
@@ -28,6 +29,7 @@ pub(crate) use phase::{
     AskedChild, Attempt, AuthRounds, AuthSent, HalfOpen, HalfOpenSource, HalfProven, InitSent,
     IntermediateSent, OfferedPpk, Opening, Phase, UnauthenticatedError,
 };
+pub(crate) use proofs::Proofs;
 pub(crate) use reassembly::{Collected, FirstDatagram, MessageKind, Reassembly};
 pub(crate) use reauth::Reauth;
 pub(crate) use resource::{Part, Resources};
@@ -73,6 +75,9 @@ pub(crate) struct IkeSa {
     /// The peer's rounds before its last. After the rest in a snapshot.
     #[serde(skip)]
     pub(crate) earlier_rounds: Option<Box<EarlierRounds>>,
+    /// Marks of the shared keys on which it rests. After the rest in a snapshot.
+    #[serde(skip)]
+    pub(crate) proofs: Option<Box<Proofs>>,
     /// Its keys depend on a PPK (RFC 8784).
     pub(crate) ppk: bool,
     pub(crate) phase: Phase,
@@ -225,6 +230,7 @@ impl IkeSa {
             remote_id: None,
             anchor: None,
             earlier_rounds: None,
+            proofs: None,
             ppk: false,
             phase: Phase::Gone { until: now, source: None },
             keys: None,
@@ -337,6 +343,7 @@ impl IkeSa {
             remote_id: _,
             anchor: _,
             earlier_rounds: _,
+            proofs: _,
             ppk: _,
             phase,
             keys: _,

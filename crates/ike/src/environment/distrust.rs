@@ -1,23 +1,34 @@
 //! Distrust: proofs of a peer's identity that are not valid any more.
 
-use crate::config::{Connection, IKE_REKEY_SECONDS, Identity, IkeLifetime, SharedSecret};
+use crate::config::{Connection, IKE_REKEY_SECONDS, Identity, IkeLifetime, SecretKind, SharedSecret};
 use crate::environment::Environment;
 use crate::environment::loaded::Loaded;
+use crate::environment::secrets::Load;
 use crate::output::{IkeSaId, Time};
 use crate::sa::{IkeSa, OutdatedIke};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Takes a shared key in the place of one of the same name.
+/// Takes a shared key in the place of one of the same name. IKE SAs that it would authenticate
+/// now, and that another one has authenticated, are not trusted any more; nor are those whose keys
+/// depend on another PPK.
 pub(crate) fn load_secret(env: &mut Environment, secret: SharedSecret) {
-    let (name, owners) = (secret.name.clone(), secret.owners.clone());
-    if !env.loaded.secrets.load(secret) {
+    let (name, kind, owners) = (secret.name.clone(), secret.kind, secret.owners.clone());
+    let load = env.loaded.secrets.load(secret);
+    if load == Load::Known {
         return;
     }
-    let mut proven = proven_by(env, &name, &owners);
-    proven.extend(proven_before_by(env, &name));
-    for id in proven {
+    let loaded = JustLoaded { name, owners, load };
+    let distrusted = match kind {
+        SecretKind::Ike => {
+            let mut proven = loaded.refutes(env);
+            proven.extend(loaded.refutes_earlier(env));
+            proven
+        }
+        SecretKind::Ppk => loaded.is_another_ppk_of(env),
+    };
+    for id in distrusted {
         if let Some(mut sa) = env.table.take(id) {
             env.distrust(&mut sa);
             env.put(sa);
@@ -25,35 +36,65 @@ pub(crate) fn load_secret(env: &mut Environment, secret: SharedSecret) {
     }
 }
 
-/// The IKE SAs that were authenticated with this shared key. Those of its owners are found
-/// without a walk through all.
-fn proven_by(env: &Environment, name: &str, owners: &[Identity]) -> Vec<IkeSaId> {
-    let is_by_it = |sa: &&IkeSa| {
-        let found = env.loaded.secrets.find(sa.local_id.as_ref(), sa.remote_id.as_ref());
-        sa.is_established() && env.loaded.is_by_key(sa) && found.is_some_and(|found| found.name == name)
-    };
-    let all = || env.table.iter().filter(is_by_it).map(|sa| sa.id).collect();
-    match owners {
-        [] => all(),
-        [owner] if env.loaded.may_be_us(owner) => all(),
-        owners => {
-            let of_owners = owners.iter().flat_map(|owner| env.table.by_identity(owner));
-            of_owners.filter(is_by_it).map(|sa| sa.id).collect()
-        }
-    }
+/// A secret that was loaded.
+struct JustLoaded {
+    name: String,
+    owners: Vec<Identity>,
+    load: Load,
 }
 
-/// The same for a round before the last (RFC 4739).
-fn proven_before_by(env: &Environment, name: &str) -> Vec<IkeSaId> {
-    let connections = env.loaded.connections.iter().chain(env.loaded.former.values());
-    let with_rounds = connections.filter(|connection| !connection.rounds.remote.is_empty());
-    let of_them = with_rounds
-        .flat_map(|connection| env.table.of_connection(&connection.name).map(move |sa| (connection, sa)));
-    let is_by_it = |(connection, sa): &(&Arc<Connection>, &IkeSa)| {
-        let mut keys = env.loaded.earlier_keys(connection, sa).flatten();
-        sa.is_established() && keys.any(|key| key.name == name)
-    };
-    of_them.filter(is_by_it).map(|(_, sa)| sa.id).collect()
+impl JustLoaded {
+    /// `by_another`: whether the IKE SA was authenticated by another secret than the one found for
+    /// it now. A state from an older build does not say: then it was by the one of the same name.
+    fn is_another(&self, found: &SharedSecret, by_another: Option<bool>) -> bool {
+        found.name == self.name && by_another.unwrap_or(self.load == Load::Replaced)
+    }
+
+    /// The IKE SAs whose peer proved itself by another secret than this one. Those of its owners
+    /// are found without a walk through all.
+    fn refutes(&self, env: &Environment) -> Vec<IkeSaId> {
+        let is_by_another = |sa: &&IkeSa| {
+            let found = env.loaded.secrets.find(sa.local_id_of_proof(), sa.remote_id.as_ref());
+            sa.is_established()
+                && env.loaded.is_by_key(sa)
+                && found.is_some_and(|found| self.is_another(found, sa.is_by_another(found)))
+        };
+        let all = || env.table.iter().filter(is_by_another).map(|sa| sa.id).collect();
+        match &self.owners[..] {
+            [] => all(),
+            [owner] if env.loaded.may_be_us(owner) => all(),
+            owners => {
+                let of_owners = owners.iter().flat_map(|owner| env.table.by_identity(owner));
+                of_owners.filter(is_by_another).map(|sa| sa.id).collect()
+            }
+        }
+    }
+
+    /// The same for a round before the last (RFC 4739).
+    fn refutes_earlier(&self, env: &Environment) -> Vec<IkeSaId> {
+        let connections = env.loaded.connections.iter().chain(env.loaded.former.values());
+        let with_rounds = connections.filter(|connection| !connection.rounds.remote.is_empty());
+        let of_them = with_rounds
+            .flat_map(|connection| env.table.of_connection(&connection.name).map(move |sa| (connection, sa)));
+        let is_by_another = |(connection, sa): &(&Arc<Connection>, &IkeSa)| {
+            let mut keys = env.loaded.earlier_keys(connection, sa);
+            let is_another = |(number, found): (usize, Option<&SharedSecret>)| {
+                found.is_some_and(|found| self.is_another(found, sa.was_by_another(number, found)))
+            };
+            sa.is_established() && keys.any(is_another)
+        };
+        of_them.filter(is_by_another).map(|(_, sa)| sa.id).collect()
+    }
+
+    /// The IKE SAs whose keys depend on another PPK of the same name on the wire.
+    fn is_another_ppk_of(&self, env: &Environment) -> Vec<IkeSaId> {
+        let has_another = |sa: &&IkeSa| {
+            let found = sa.ppk_id().and_then(|id| env.loaded.secrets.ppk(id));
+            sa.is_established()
+                && found.is_some_and(|found| found.name == self.name && sa.has_another_ppk(found))
+        };
+        env.table.iter().filter(|sa| sa.ppk).filter(has_another).map(|sa| sa.id).collect()
+    }
 }
 
 impl Loaded {

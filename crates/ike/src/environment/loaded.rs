@@ -134,22 +134,32 @@ impl Loaded {
         sa.remote_id.as_ref().zip(expected).is_some_and(|(had, expected)| !expected.covers(had))
     }
 
-    /// True if the peer's proof of identity is void in any round: its shared key or CA is gone.
+    /// True if the peer's proof of identity is void in any round: its shared key is another one now,
+    /// or is gone like its CA; or if that holds for the PPK on which the keys depend.
     pub(crate) fn has_lost_its_proof(&self, sa: &IkeSa) -> bool {
         let Some(connection) = self.known_connection(&sa.connection) else { return false };
         let is_distrusted = |round: &EarlierRound| {
             let remote = connection.remote_round(round.number);
             remote.is_some_and(|remote| self.distrusts(remote, round.anchor.as_ref()))
         };
-        if self.earlier_keys(connection, sa).any(|key| key.is_none())
+        let is_other = |(number, key): (usize, Option<&SharedSecret>)| {
+            key.is_none_or(|key| sa.was_by_another(number, key) == Some(true))
+        };
+        let has_lost_ppk =
+            sa.ppk_id().is_some_and(|id| self.secrets.ppk(id).is_none_or(|ppk| sa.has_another_ppk(ppk)));
+        if has_lost_ppk
+            || self.earlier_keys(connection, sa).any(is_other)
             || sa.earlier_rounds().iter().any(is_distrusted)
         {
             return true;
         }
         let remote = connection.last_remote();
         match remote.method.is_pubkey() {
-            true => self.distrusts(remote, sa.anchor.as_deref()),
-            false => self.secrets.find(sa.local_id.as_ref(), sa.remote_id.as_ref()).is_none(),
+            true => sa.is_by_shared_key() || self.distrusts(remote, sa.anchor.as_deref()),
+            false => {
+                let key = self.secrets.find(sa.local_id_of_proof(), sa.remote_id.as_ref());
+                key.is_none_or(|key| sa.is_by_another(key) == Some(true))
+            }
         }
     }
 
@@ -160,23 +170,24 @@ impl Loaded {
         anchor.is_some_and(|anchor| !trusted.any(|certificate| Anchor::of(certificate) == *anchor))
     }
 
-    /// The shared keys by which a peer has proved itself in the rounds before the last, `None` for
-    /// those that are gone. A state from an older build does not say who the two were in these
-    /// rounds. Then the names in the connection count, and a round in which one of them has no name
-    /// there is left out: its address may have been another one.
+    /// The shared keys for the rounds before the last in which a peer has proved itself by one,
+    /// with the numbers of the rounds; `None` for those that are gone. A state from an older build
+    /// does not say who the two were in these rounds. Then the names in the connection count, and a
+    /// round in which one of them has no name there is left out: its address may have been another
+    /// one.
     pub(crate) fn earlier_keys<'a>(
         &'a self,
         connection: &'a Connection,
         sa: &'a IkeSa,
-    ) -> impl Iterator<Item = Option<&'a SharedSecret>> + 'a {
+    ) -> impl Iterator<Item = (usize, Option<&'a SharedSecret>)> + 'a {
         let rounds = connection.remote_rounds().enumerate().take(connection.rounds.remote.len());
         rounds.filter(|(_, remote)| !remote.method.is_pubkey()).filter_map(move |(number, remote)| {
             let known = sa.earlier_rounds().iter().find(|round| round.number == number);
             if let Some(EarlierRound { local, remote, .. }) = known {
-                return Some(self.secrets.find(Some(local), Some(remote)));
+                return Some((number, self.secrets.find(Some(local), Some(remote))));
             }
             let (local, remote) = (connection.local_beside(number).identity()?, remote.name()?);
-            Some(self.secrets.find(Some(&local), Some(remote)))
+            Some((number, self.secrets.find(Some(&local), Some(remote))))
         })
     }
 

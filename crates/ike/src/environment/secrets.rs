@@ -23,19 +23,33 @@ pub struct Secrets {
     anybodys_ppks: BTreeSet<String>,
 }
 
+/// What loading a secret has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Load {
+    /// Nothing: it was loaded before.
+    Known,
+    /// The secret of this name was another one.
+    Replaced,
+    /// There was none of this name, or it was for something else.
+    New,
+}
+
 type NamesBy<T> = BTreeMap<T, BTreeSet<String>>;
 
 impl Secrets {
-    /// Loads a secret in place of one of the same name. Returns true if that was another pre-shared
-    /// key of IKE.
-    pub(crate) fn load(&mut self, secret: SharedSecret) -> bool {
-        let before = self.take(&secret.name).filter(|before| before.kind == SecretKind::Ike);
+    /// Loads a secret in place of one of the same name.
+    pub(crate) fn load(&mut self, secret: SharedSecret) -> Load {
+        let before = self.take(&secret.name);
+        let load = match before {
+            Some(before) if before == secret => Load::Known,
+            Some(before) if before.kind == secret.kind && before.secret != secret.secret => Load::Replaced,
+            Some(_) | None => Load::New,
+        };
         self.index(&secret, |names, name| {
             names.insert(name.to_owned());
         });
-        let changed = before.is_some_and(|before| before.secret != secret.secret);
         self.by_name.insert(secret.name.clone(), secret);
-        changed
+        load
     }
 
     /// Unloads a shared key. Returns false if there is none of this name.

@@ -39,6 +39,7 @@ fn establish(session: &mut Session<'_>, connection: &Connection) {
     session.sa.phase = Phase::Established;
     session.sa.established = Some(session.now);
     session.sa.last_heard = session.now;
+    session.sa.tidy_proofs();
     session.sa.dpd_delay = connection.dpd_delay;
     session.sa.childless = Some(session.now.plus(session.env.config.childless_timeout));
     session.sa.reauth_at = draw_reauth(&connection.lifetime, session.now, session.env.entropy());

@@ -41,6 +41,7 @@ impl IkeSa {
 
     /// Keeps a round that has succeeded, since another one follows.
     pub(crate) fn keep_round(&mut self, round: EarlierRound) {
+        self.keep_shared_key(round.number);
         self.earlier_rounds.get_or_insert_default().0.push(round);
     }
 }

@@ -3,7 +3,7 @@
 //! No two nodes have the same clock. The times in a snapshot are on a clock of its own, which stood
 //! at [`TAKEN`] when the snapshot was made.
 
-use super::{Anchor, CounterSync, EarlierRounds, Ends, IkeSa, Resources, Synced};
+use super::{Anchor, CounterSync, EarlierRounds, Ends, IkeSa, Proofs, Resources, Synced};
 use crate::endpoint::SnapshotError;
 use crate::output::Time;
 use std::time::Duration;
@@ -25,11 +25,13 @@ pub enum SnapshotVersion {
     V29,
     /// With the Child SAs that are for one worker each (RFC 9611) after that.
     V30,
+    /// With marks of the shared keys on which it rests after that.
+    V31,
 }
 
 impl SnapshotVersion {
     /// Everything that this build writes.
-    pub const NEWEST: Self = Self::V30;
+    pub const NEWEST: Self = Self::V31;
 
     fn number(self) -> u16 {
         match self {
@@ -38,12 +40,13 @@ impl SnapshotVersion {
             Self::V28 => 28,
             Self::V29 => 29,
             Self::V30 => 30,
+            Self::V31 => 31,
         }
     }
 
     fn of(number: u16) -> Option<Self> {
-        let mut all = [Self::V26, Self::V27, Self::V28, Self::V29, Self::V30].into_iter();
-        all.find(|version| version.number() == number)
+        let all = [Self::V26, Self::V27, Self::V28, Self::V29, Self::V30, Self::V31];
+        all.into_iter().find(|version| version.number() == number)
     }
 }
 
@@ -70,6 +73,7 @@ pub(crate) fn encode(sa: &IkeSa, now: Time, version: SnapshotVersion) -> Option<
     let origin: Origin = (sa.began_at.take(), sa.anchor.take());
     let rounds: Rounds = sa.earlier_rounds.take();
     let resources: Resources = std::mem::take(&mut sa.resources);
+    let proofs: Option<Box<Proofs>> = sa.proofs.take();
     let mut size = FIRST_GUESS;
     while size <= LIMIT {
         // A new buffer each time, so that no reallocation leaves keys behind.
@@ -87,6 +91,10 @@ pub(crate) fn encode(sa: &IkeSa, now: Time, version: SnapshotVersion) -> Option<
             }
             SnapshotVersion::V30 => {
                 let whole = (&sa, &counters, &origin, &rounds, &resources);
+                postcard::to_slice(&whole, body).map(|used| used.len())
+            }
+            SnapshotVersion::V31 => {
+                let whole = (&sa, &counters, &origin, &rounds, &resources, &proofs);
                 postcard::to_slice(&whole, body).map(|used| used.len())
             }
         };
@@ -133,6 +141,13 @@ pub(crate) fn decode(bytes: &[u8], taken: Time) -> Result<IkeSa, SnapshotError> 
             return Err(damaged);
         };
         sa.resources = resources;
+        rest = behind;
+    }
+    if version >= SnapshotVersion::V31 {
+        let Ok((proofs, behind)) = postcard::take_from_bytes::<Option<Box<Proofs>>>(rest) else {
+            return Err(damaged);
+        };
+        sa.proofs = proofs;
         rest = behind;
     }
     if rest.is_empty() { Ok(timed(sa, taken)) } else { Err(damaged) }

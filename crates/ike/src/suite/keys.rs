@@ -108,6 +108,12 @@ impl IkeKeys {
         Ok(Self { suite: self.suite, d: mix(self.d.expose())?, others: Secret::from(&others) })
     }
 
+    /// A key for digests of secrets that stay with the IKE SA. Nothing else is derived this way: the
+    /// seeds of other keys begin with a key exchange or a nonce.
+    pub(crate) fn key_of_marks(&self) -> Result<Secret, SuiteError> {
+        self.suite.prf.compute(self.d.expose(), &[b"marks of shared secrets"])
+    }
+
     fn expand(
         suite: IkeSuite,
         skeyseed: &Secret,

@@ -66,6 +66,7 @@ mod rivals;
 mod rounds;
 mod rounds_distrust;
 mod rounds_hostile;
+mod secrets_distrust;
 mod snapshots;
 mod strangers;
 mod takeover;

@@ -285,12 +285,13 @@ fn responder_judged(
 
 /// The responder is authentic in this round.
 fn responder_proven(session: &mut Session<'_>, sent: &AuthSent, proven: Proven, responder: Responder) {
-    session.note_voucher(&responder.identity, &proven);
-    let Proven { mut line, anchor } = proven;
+    session.note_proof(&responder.identity, &proven);
+    let Proven { mut line, anchor, secret: _ } = proven;
     let is_first = session.sa.remote_id.is_none();
     session.sa.remote_id = Some(responder.identity);
     session.sa.anchor = anchor.map(Box::new);
     let used = sent.ppk.as_ref().filter(|_| responder.uses_ppk);
+    used.into_iter().for_each(|ppk| super::ppk::note_own(session, ppk));
     if let (Some(ppk), Some(keys)) = (used, &mut session.sa.keys) {
         keys.ike = ppk.keys.clone();
         session.sa.ppk = true;

@@ -266,7 +266,7 @@ fn accept_round(
     };
     session.sa.connection = best.name.clone();
     if let (Some(round), Some(demanded)) = (round, best.remote_round(proven.theirs.len())) {
-        session.note_voucher(&remote, &round);
+        session.note_proof(&remote, &round);
         session.log(ORDINARY, round.line);
         if proven.follows {
             let (number, local, remote) = (proven.theirs.len(), local.clone(), remote.clone());

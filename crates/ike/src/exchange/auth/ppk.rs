@@ -16,6 +16,8 @@ const FIXED: u8 = 2;
 pub(super) struct PeerPpk {
     /// Our keys with the PPK, if one is used.
     pub(super) keys: Option<IkeKeys>,
+    /// That PPK, and its name on the wire.
+    pub(super) used: Option<(Vec<u8>, SharedSecret)>,
     /// AUTH without a PPK, if one was meant to be used.
     pub(super) auth: Option<AuthPayload>,
     /// For the log.
@@ -51,6 +53,18 @@ pub(super) fn lack(session: &Session<'_>, connection: &Connection) -> Option<Str
     Some(format!("going on without PPK '{id}': {why}"))
 }
 
+/// The responder uses the PPK that we have named. If another one was loaded since then, the keys
+/// depend on none that is loaded.
+pub(super) fn note_own(session: &mut Session<'_>, offered: &OfferedPpk) {
+    let Some(keys) = session.sa.keys.as_ref().filter(|_| !session.sa.ppk) else { return };
+    let id = IdPayload::from(&offered.id);
+    let loaded = session.env.loaded.secrets.ppk(id.data());
+    let is_it = |ppk: &&SharedSecret| keys.ike.with_ppk(&ppk.secret).is_ok_and(|mixed| mixed == offered.keys);
+    let ppk = loaded.filter(is_it).cloned();
+    let secret = ppk.as_ref().map_or(&[][..], |ppk| &ppk.secret);
+    session.sa.note_ppk(id.data(), secret);
+}
+
 /// The effect of the initiator's PPK on this connection.
 pub(super) fn of_peer(
     session: &Session<'_>,
@@ -74,11 +88,13 @@ pub(super) fn of_peer(
     if let Some(secret) = session.env.loaded.secrets.ppk(id).filter(|_| allowed) {
         let keys = session.sa.keys.as_ref().ok_or(AuthError::NoKeys)?;
         let keys = keys.ike.with_ppk(&secret.secret)?;
-        return Ok(PeerPpk { keys: Some(keys), auth: None, line: Some(used(&shown)) });
+        let line = Some(used(&shown));
+        return Ok(PeerPpk { keys: Some(keys), used: Some((id.to_vec(), secret.clone())), auth: None, line });
     }
     match payloads.notify(NotifyType::NoPpkAuth) {
         Some(without) if !policy.required => Ok(PeerPpk {
             keys: None,
+            used: None,
             auth: Some(AuthPayload { method: auth.method, data: without.data.clone() }),
             line: Some(format!("no PPK for '{shown}' is loaded and allowed, going on without")),
         }),

@@ -182,7 +182,7 @@ fn accept_initiator(
 ) -> Result<(), Reason> {
     let Authenticated { candidates, ppk, proven, proof } = authenticated;
     let anchor = proven.and_then(|proven| {
-        session.note_voucher(&candidates.remote, &proven);
+        session.note_proof(&candidates.remote, &proven);
         session.log(ORDINARY, proven.line);
         proven.anchor
     });
@@ -192,6 +192,9 @@ fn accept_initiator(
     if let (Some(mixed), Some(keys)) = (ppk.keys, &mut session.sa.keys) {
         keys.ike = mixed;
         session.sa.ppk = true;
+    }
+    if let Some((id, secret)) = &ppk.used {
+        session.sa.note_ppk(id, &secret.secret);
     }
     let Candidates { local, remote, mut connections } = candidates;
     let Some(best) = wanted_connection(&connections, session.sa, payloads).cloned() else {

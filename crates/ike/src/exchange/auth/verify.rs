@@ -3,7 +3,7 @@
 use crate::cert::{
     Certificate, Credentials, Hash, Hashes, PublicKey, RawKey, Schemes, SignatureScheme, Spent, Trust,
 };
-use crate::config::{AuthMethod, Connection, Identity, RemoteAuth};
+use crate::config::{AuthMethod, Connection, Identity, RemoteAuth, SharedSecret};
 use crate::exchange::auth::error::{AuthError, SignatureError};
 use crate::exchange::auth::form::Form;
 use crate::exchange::session::Session;
@@ -41,11 +41,15 @@ pub(super) struct Proven {
     pub(super) line: String,
     /// The trust anchor, if the peer has a certificate.
     pub(super) anchor: Option<Anchor>,
+    /// The shared key, if the peer has proved itself by one, and our identity for which it was found.
+    pub(super) secret: Option<(Identity, SharedSecret)>,
 }
 
 impl Session<'_> {
-    /// Remembers the CA that has vouched for a peer.
-    pub(super) fn note_voucher(&mut self, identity: &Identity, proven: &Proven) {
+    /// Remembers what a peer has proved itself by: the shared key, or the CA that has vouched for it.
+    pub(super) fn note_proof(&mut self, identity: &Identity, proven: &Proven) {
+        let found = proven.secret.as_ref().map(|(local, secret)| (local, secret));
+        self.sa.note_shared_key(found);
         if let Some(anchor) = proven.anchor {
             self.env.effects.note_voucher(self.sa.id, identity, anchor, &proven.line);
         }
@@ -54,8 +58,8 @@ impl Session<'_> {
 
 /// How a claim is decided.
 pub(super) enum Check {
-    /// Decided at once, with a line for the log.
-    Known(Result<String, AuthError>),
+    /// Decided at once.
+    Known(Result<Proven, AuthError>),
     /// There is a signature to verify.
     Signature(Box<SignedClaim>),
 }
@@ -154,7 +158,9 @@ pub(super) fn check(
     match remote.method {
         AuthMethod::Psk if auth.method == AuthMethodId::SharedKeyMic => {
             let line = || format!("authentication of '{identity}' with pre-shared key successful");
-            Check::Known(verify_key(session, claim).map(|()| line()))
+            let proven =
+                |secret| Proven { line: line(), anchor: None, secret: Some((claim.local.clone(), secret)) };
+            Check::Known(verify_key(session, claim).map(proven))
         }
         AuthMethod::Psk => {
             let identity = identity.clone();
@@ -181,7 +187,8 @@ pub(super) fn check(
     }
 }
 
-fn verify_key(session: &Session<'_>, claim: AuthClaim<'_>) -> Result<(), AuthError> {
+/// The shared key by which the peer has proved itself.
+fn verify_key(session: &Session<'_>, claim: AuthClaim<'_>) -> Result<SharedSecret, AuthError> {
     let AuthClaim { keys, message, nonce, int_auth, id, identity, auth, local } = claim;
     let secret = session
         .env
@@ -191,7 +198,7 @@ fn verify_key(session: &Session<'_>, claim: AuthClaim<'_>) -> Result<(), AuthErr
         .ok_or_else(|| AuthError::NoSharedKey { local: local.clone(), remote: identity.clone() })?;
     let octets = SignedOctets { message, peer_nonce: nonce, id, int_auth };
     let holds_it = keys.psk_verify(peer_of(session.sa), &secret.secret, &octets, auth)?;
-    if holds_it { Ok(()) } else { Err(AuthError::OtherSharedKey(identity.clone())) }
+    if holds_it { Ok(secret.clone()) } else { Err(AuthError::OtherSharedKey(identity.clone())) }
 }
 
 /// The material for verifying the signatures of a message.
@@ -212,7 +219,7 @@ impl Check {
     /// Decides the claim.
     pub(super) fn decide(self, judge: &Judge, evidence: &Evidence) -> Result<Proven, AuthError> {
         match self {
-            Self::Known(verdict) => verdict.map(|line| Proven { line, anchor: None }),
+            Self::Known(verdict) => verdict,
             Self::Signature(signed) => Ok(judge.verify(&signed, evidence)?),
         }
     }
@@ -274,7 +281,7 @@ impl Judge {
             end.subject(),
             anchor.subject()
         );
-        Ok(Proven { line, anchor: Some(Anchor::of(&anchor)) })
+        Ok(Proven { line, anchor: Some(Anchor::of(&anchor)), secret: None })
     }
 
     /// Whether one of the public keys that the connection names has signed. The configuration
@@ -303,7 +310,7 @@ impl Judge {
                 let form = signature.form;
                 let line =
                     format!("authentication of '{identity}' with {form} successful, by public key {key}");
-                return Ok(Proven { line, anchor: None });
+                return Ok(Proven { line, anchor: None, secret: None });
             }
         }
         Err(SignatureError::NotByKey(identity.clone()))

@@ -371,6 +371,7 @@ fn successor(session: &mut Session<'_>, role: Role, keys: IkeKeys, spis: IkeSpis
         remote_id: session.sa.remote_id.clone(),
         anchor: session.sa.anchor.clone(),
         earlier_rounds: session.sa.earlier_rounds.clone(),
+        proofs: session.sa.proofs.clone(),
         // SK_d depended on the PPK, and so do the new keys.
         ppk: session.sa.ppk,
         dpd_delay: session.sa.dpd_delay,

@@ -74,6 +74,7 @@ pub(crate) fn begin_attempt(
     session.sa.extensions = Default::default();
     (session.sa.remote_id, session.sa.anchor, session.sa.ppk) = (None, None, false);
     session.sa.earlier_rounds = None;
+    session.sa.proofs = None;
     session.sa.keys = None;
     session.sa.outdated = None;
     session.sa.outgoing = Outgoing::default();

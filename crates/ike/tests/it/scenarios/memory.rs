@@ -10,7 +10,7 @@ use testudo_ike::output::{Output, Path, Time};
 
 const TUNNELS: u64 = 200;
 /// Octets of each, the answer that may have to be repeated included.
-const LIMIT: i64 = 1940;
+const LIMIT: i64 = 2000;
 const GATEWAY: &str = "192.0.2.254";
 
 fn endpoint(seed: u64) -> Endpoint {

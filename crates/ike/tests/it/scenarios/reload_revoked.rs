@@ -44,8 +44,10 @@ fn moon_asks_for_more(world: &mut World) {
 
 /// The ways in which an operator takes the network from moon and gives it to another.
 fn revoke(world: &mut World, case: &str) {
-    if case == "key gone" {
-        assert!(world.hosts[1].endpoint.secrets_mut().unload("psk"));
+    match case {
+        "key gone" => assert!(world.hosts[1].endpoint.secrets_mut().unload("psk")),
+        "key changed" => world.hosts[1].load_secret(secret("psk", b"another shared key", &["moon", "sun"])),
+        _ => {}
     }
     reload(world, 1, |_, connection| {
         remote_ts(connection, AFTER);
@@ -57,7 +59,7 @@ fn revoke(world: &mut World, case: &str) {
 
 #[test]
 fn a_peer_that_is_not_admitted_any_more_gets_nothing_new() {
-    for (case, initiator) in [("renamed", 0), ("renamed", 1), ("key gone", 0), ("key gone", 1)] {
+    for (case, initiator) in [("renamed", 0), ("renamed", 1), ("key gone", 0), ("key changed", 1)] {
         let mut world = moon_and_sun(1, initiator);
         revoke(&mut world, case);
         moon_asks_for_more(&mut world);

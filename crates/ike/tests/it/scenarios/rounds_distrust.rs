@@ -127,13 +127,15 @@ fn a_state_for_older_builds_says_nothing_of_the_ca_of_an_earlier_round() {
         let mut world = by_ca([&[MOON_BY_CA, ALICE], &[SUN]]);
         let (now, endpoint) = (world.now, &mut world.hosts[1].endpoint);
         let id = endpoint.sas().next().unwrap().id;
+        endpoint.replication_mut().export_as(SnapshotVersion::V29);
         let whole = endpoint.export_sa(now, id).unwrap();
         endpoint.replication_mut().export_as(version);
         let state = endpoint.export_sa(now, id).unwrap();
-        assert_eq!(state == whole, version == SnapshotVersion::NEWEST);
-        endpoint.replication_mut().export_as(SnapshotVersion::NEWEST);
+        assert_eq!(state == whole, version == SnapshotVersion::V29);
+        endpoint.replication_mut().export_as(SnapshotVersion::V29);
         endpoint.import_sa(now, &state).unwrap();
         assert_eq!(endpoint.export_sa(now, id).unwrap() == whole, version >= SnapshotVersion::V29);
+        endpoint.replication_mut().export_as(SnapshotVersion::NEWEST);
         endpoint.credentials_mut().unload_certificate(&cert("root"));
         world.run_secs(1500);
         assert_eq!(left(&world), expected, "{version:?}: {:#?}", world.hosts[1].log());

@@ -189,16 +189,25 @@ fn a_state_for_older_builds_says_less_and_is_read_by_all() {
     let (mut world, id) = established(1);
     let endpoint = &mut world.hosts[0].endpoint;
     let whole = endpoint.export_sa(world.now, id).unwrap();
-    let versions = [SnapshotVersion::V29, SnapshotVersion::V28, SnapshotVersion::V27, SnapshotVersion::V26];
-    let [recent, old, older, oldest] = versions.map(|version| {
+    let versions = [
+        SnapshotVersion::V30,
+        SnapshotVersion::V29,
+        SnapshotVersion::V28,
+        SnapshotVersion::V27,
+        SnapshotVersion::V26,
+    ];
+    let [last, recent, old, older, oldest] = versions.map(|version| {
         endpoint.replication_mut().export_as(version);
         let state = endpoint.export_sa(world.now, id).unwrap();
         assert_eq!(endpoint.replication().exported_again(&whole), Some(state.clone()));
         assert_eq!(endpoint.replication().exported_again(&state), None);
         state
     });
-    let states = [&whole, &recent, &old, &older, &oldest];
-    assert_eq!(states.map(|state| [state[0], state[1]]), [30, 29, 28, 27, 26].map(|version| [0, version]));
+    let states = [&whole, &last, &recent, &old, &older, &oldest];
+    assert_eq!(
+        states.map(|state| [state[0], state[1]]),
+        [31, 30, 29, 28, 27, 26].map(|version| [0, version])
+    );
     for (more, less) in states.into_iter().zip(&states[1..]) {
         assert_eq!(more[2..less.len()], less[2..], "what is new stands behind it");
         assert!(more.len() > less.len());

@@ -96,6 +96,11 @@ impl Host {
 
     pub(crate) fn load_secret(&mut self, secret: SharedSecret) {
         self.endpoint.load_secret(secret.clone());
+        self.keep_secret(secret);
+    }
+
+    /// Only a successor gets it.
+    pub(crate) fn keep_secret(&mut self, secret: SharedSecret) {
         self.secrets.retain(|other| other.name != secret.name);
         self.secrets.push(secret);
     }
