@@ -302,10 +302,11 @@ impl ProcessorTime {
         Self(looks)
     }
 
-    /// What it had used at the last look before that moment.
-    fn at(&self, moment: SystemTime) -> Duration {
-        let before = self.0.iter().take_while(|(time, _)| *time <= moment);
-        before.last().map(|(_, used)| *used).expect("a look before that moment")
+    /// What it has certainly used between two moments: from the first look to the last one.
+    fn between(&self, from: SystemTime, to: SystemTime) -> Duration {
+        let looks: Vec<Duration> =
+            self.0.iter().filter(|(time, _)| (from..=to).contains(time)).map(|(_, used)| *used).collect();
+        looks.last().zip(looks.first()).map_or(Duration::ZERO, |(last, first)| *last - *first)
     }
 }
 
@@ -332,14 +333,13 @@ fn the_end_is_heard_while_thousands_of_tunnels_are_set_up() {
     .unwrap();
     let pid = pair.one.pid();
     let watching = std::thread::spawn(move || ProcessorTime::watch(pid));
-    std::thread::sleep(Duration::from_millis(50));
     let called = SystemTime::now();
     pair.one.process().signal(Signal::SIGTERM).unwrap();
     pair.one.process().wait_log("ending: ", SOON).unwrap();
     let begun = established(&pair);
     assert!(pair.one.process().wait(SOON).unwrap().success());
     let (heard, time) = (heard(&pair.one.log().unwrap(), called), watching.join().unwrap());
-    let used = time.at(called + heard) - time.at(called);
+    let used = time.between(called, called + heard);
     writeln!(std::io::stderr(), "SIGTERM heard after {heard:?}, {used:?} of them busy, with {begun} tunnels")
         .unwrap();
     assert!(used <= MOST_BUSY, "{used:?}");
