@@ -256,8 +256,10 @@ pub(super) fn child_agreed(
 pub(super) fn outdo_child(session: &mut Session<'_>, creating: &Creating) {
     match creating.rival.as_ref().map(|rival| rival.sa) {
         Some(RivalSa::Child(id)) => {
-            if let Some(redundant) = session.sa.child_mut(id) {
-                // The peer deletes it.
+            let lives =
+                |child: &&mut ChildSa| matches!(child.phase, ChildPhase::Installed | ChildPhase::Rekeyed);
+            if let Some(redundant) = session.sa.child_mut(id).filter(lives) {
+                // The peer deletes it, if it has not yet.
                 redundant.phase = ChildPhase::Rekeyed;
                 if !redundant.is_sending() {
                     redundant.outbound = Outbound::Retired;

@@ -11,6 +11,7 @@ use testudo_ike::config::KeyExchange::{Ecp256, Ecp384, MlKem512, MlKem768, X2551
 use testudo_ike::config::TsSpec;
 use testudo_ike::endpoint::{EndpointConfig, RetransmitPolicy};
 use testudo_ike::message::ExchangeType;
+use testudo_ike::output::ChildSaId;
 
 /// RFC 9370 §2.2.4: the exchange with the lowest nonce ends before its first IKE_FOLLOWUP_KE.
 #[test]
@@ -99,6 +100,31 @@ fn a_series_that_has_won_and_comes_to_nothing_is_begun_once_more() {
         assert_ivs_never_repeat(&world);
     }
     assert!(won > 5, "{won}");
+}
+
+/// The peer gives a series up whose first answer is lost, renews the same SA itself, and deletes the
+/// old one. The answer comes after that, and the series has the lowest nonce of both; but the peer
+/// does not know it any more. Its new SA is the one that serves.
+#[test]
+fn a_series_that_the_peer_has_given_up_leaves_the_peers_new_sa_alone() {
+    let mut refused = 0;
+    for seed in 0..40 {
+        let mut world = established(seed, &[MlKem768]);
+        renew(&mut world, 0, What::Child);
+        world.run_until(|world| sent(world, 1, ExchangeType::CreateChildSa, true).len() == 1);
+        while world.network.arrive(world.now.plus(Duration::from_secs(1))).is_some() {}
+        world.network.up = false;
+        run_lossless(&mut world, Duration::from_secs(25));
+        assert!(world.hosts[1].logged("the peer does not go on"), "{:#?}", world.hosts[1].log());
+        world.network.up = true;
+        renew(&mut world, 1, What::Child);
+        run_lossless(&mut world, Duration::from_secs(100));
+        refused += usize::from(world.hosts[1].logged("no series is known"));
+        assert_one_tunnel(&world);
+        assert_eq!(world.hosts[0].sas()[0].children[0].id, ChildSaId(2), "{:#?}", world.hosts[0].log());
+        assert_ivs_never_repeat(&world);
+    }
+    assert!((10..=30).contains(&refused), "{refused}");
 }
 
 /// A side that has answered such a request does not begin the same itself.

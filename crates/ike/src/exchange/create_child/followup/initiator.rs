@@ -7,13 +7,14 @@ use crate::exchange::create_child::followup::{Next, next_link};
 use crate::exchange::create_child::ike;
 use crate::exchange::create_child::initiator;
 use crate::exchange::create_child::initiator::RequestedChild;
-use crate::exchange::create_child::replace::serve_on;
+use crate::exchange::create_child::replace::{serve_on, spi_of, start_outbound};
 use crate::exchange::error::AnswerError;
 use crate::exchange::session::Session;
 use crate::message::{ExchangeType, IkeSpi, KeMethod, Notify, NotifyType, Payload, Payloads};
-use crate::output::Reason;
+use crate::output::{ChildSaId, Reason};
 use crate::sa::{
-    AgreedChild, AgreedIke, Creating, KeyExchanges, RequestKind, RivalSa, Series, Task, WantedIke, What,
+    AgreedChild, AgreedIke, ChildSa, Creating, KeyExchanges, Outbound, RequestKind, RivalSa, Series, Task,
+    WantedIke, What,
 };
 use crate::suite::KePrivate;
 
@@ -39,7 +40,8 @@ pub(crate) fn begin_child_series(
         return Ok(());
     }
     initiator::outdo_child(session, &creating);
-    if let Some(RivalSa::Child(_)) = creating.rival.take().map(|rival| rival.sa) {
+    creating.rival.take_if(|rival| rival.sa == RivalSa::Awaited);
+    if creating.rival.is_some() {
         // The peer has renewed it in one exchange, and takes that back. Until we are done the old
         // one sends on; if we fail, it must be renewed again.
         asked.replaces.into_iter().for_each(|old| serve_on(session.sa, old));
@@ -80,6 +82,7 @@ pub(crate) fn child_response(
 ) -> Result<(), Reason> {
     if let Some(error) = refusal(answer.payloads).cloned() {
         session.env.alloc.release_esp_spi(session.now, asked.spi_in);
+        let_rival_serve(session, &creating, asked);
         initiator::child_refused(session, asked, &error)?;
         return series_refused(session, &error);
     }
@@ -99,9 +102,27 @@ pub(crate) fn child_response(
             initiator::unwanted_child(session, asked, true, "it is being deleted");
         }
         Ok(Some(next)) => return ask_child(session, creating, asked, series, next),
-        Err(error) => initiator::unwanted_child(session, asked, true, &error.to_string()),
+        Err(error) => {
+            let_rival_serve(session, &creating, asked);
+            initiator::unwanted_child(session, asked, true, &error.to_string());
+        }
     }
     Ok(())
+}
+
+/// The series has come to nothing. The peer may know nothing of it, and then does not take its own
+/// new SA back.
+fn let_rival_serve(session: &mut Session<'_>, creating: &Creating, asked: &RequestedChild) {
+    let Some(RivalSa::Child(rival)) = creating.rival.as_ref().map(|rival| rival.sa) else { return };
+    serve_on(session.sa, rival);
+    let sends = |id: &ChildSaId| session.sa.child(*id).is_some_and(ChildSa::is_sending);
+    let place = asked.replaces.filter(sends).and_then(|old| spi_of(session, old));
+    let serves = |child: &&mut ChildSa| child.is_installed() && child.outbound == Outbound::Retired;
+    let Some(child) = session.sa.child_mut(rival).filter(serves) else { return };
+    match place {
+        Some(old) => child.outbound = Outbound::Waiting(old),
+        None => start_outbound(session, rival),
+    }
 }
 
 /// CREATE_CHILD_SA has agreed on an IKE SA, and key exchanges follow.
