@@ -32,7 +32,7 @@ use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 /// the states of IKE SAs. 21 brought [`Effect::Replace`]. 22 brought Child SAs that are spread over
 /// the nodes, 23 [`Ranking::Balanced`] and other lanes. 24 brought [`Op::EngineNodes`]. 25 brought
 /// [`Op::LaneFloors`], [`Op::Prefer`], and SAs of their own for the ESP and AH that nodes relay. 26
-/// brought [`Op::ChildProven`]. 27 once more has more in the states of IKE SAs.
+/// brought [`Op::ChildProven`]. 27 brought marks of shared keys into the states of IKE SAs.
 pub(crate) const OLDEST: u8 = 15;
 pub(crate) const NEWEST: u8 = 27;
 /// The version that brought [`Op::Configure`] and all operations after it, and RFC 6311 in the

@@ -141,15 +141,15 @@ impl Environment {
         has_up(sa, name) || self.is_up_elsewhere(sa, name)
     }
 
-    /// The same of other IKE SAs alone.
+    /// True if the child has a Child SA in another IKE SA with the same peer.
     pub(crate) fn is_up_elsewhere(&self, sa: &IkeSa, name: &str) -> bool {
         let live = |other: &&IkeSa| other.is_in_charge() && other.connection == sa.connection;
         self.twins_of(sa).filter(live).any(|other| has_up(other, name))
     }
 
     /// False if the configuration does not admit the peer of this IKE SA any more, and it has no
-    /// such Child SA yet, here or in another IKE SA between the same: it keeps what it has, and
-    /// gets nothing new.
+    /// such Child SA yet, here or in another IKE SA that is not admitted either: it keeps what it
+    /// has, and gets nothing new.
     pub(crate) fn may_have(&self, sa: &IkeSa, name: &str, selectors: &Selectors) -> bool {
         let has_it = |sa: &IkeSa| {
             let is_it = |child: &ChildSa| {
@@ -157,11 +157,13 @@ impl Environment {
             };
             sa.is_established() && sa.children.iter().any(is_it)
         };
-        !self.loaded.is_revoked(sa) || has_it(sa) || self.between_the_same(sa).any(has_it)
+        // What a peer has whose proof is valid is not for one whose proof is void.
+        let mut others = self.between_the_same(sa).filter(|other| self.loaded.is_revoked(other)).take(TWINS);
+        !self.loaded.is_revoked(sa) || has_it(sa) || others.any(has_it)
     }
 
     /// True if the peer of this IKE SA would not be admitted any more, and the child has a Child SA
-    /// with the one who is.
+    /// with the peer that would be.
     pub(crate) fn has_moved_on(&self, sa: &IkeSa, name: &str) -> bool {
         let admitted = |other: &&IkeSa| {
             other.is_in_charge() && other.connection == sa.connection && !self.loaded.is_revoked(other)

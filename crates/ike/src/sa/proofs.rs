@@ -5,10 +5,11 @@ use crate::config::{Identity, Prf, SharedSecret};
 use crate::suite::IkeKeys;
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use zeroize::{Zeroize, ZeroizeOnDrop};
 
 /// Marks of the pre-shared keys by which the peer has proved itself, and of the PPK on which the
 /// keys depend. A state that began in an older build has none.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Zeroize, ZeroizeOnDrop, Serialize, Deserialize)]
 pub(crate) struct Proofs {
     /// The key of the marks: from the first keys, and nowhere but in the IKE SA and its successors,
     /// so that a mark tells nothing about a secret, and two IKE SAs do not show that they share
@@ -16,7 +17,8 @@ pub(crate) struct Proofs {
     key: [u8; 16],
     /// Of the peer's last round of authentication, if that was by a shared key.
     last: Option<Mark>,
-    /// What few IKE SAs have.
+    /// What an IKE SA has that was authenticated in several rounds, or whose keys depend on a PPK.
+    #[zeroize(skip)]
     more: Option<Box<More>>,
 }
 
@@ -32,7 +34,7 @@ struct More {
 }
 
 /// A keyed digest of a secret.
-#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Zeroize, Serialize, Deserialize)]
 struct Mark([u8; 16]);
 
 impl fmt::Debug for Proofs {
@@ -92,7 +94,7 @@ impl IkeSa {
         proofs.more.get_or_insert_default().ppk = mark.map(|mark| (id.to_vec(), mark));
     }
 
-    /// All rounds are over: forgets what goes without saying.
+    /// All rounds are over: our identity is kept where it is not the one of the IKE SA.
     pub(crate) fn tidy_proofs(&mut self) {
         let Some(proofs) = &mut self.proofs else { return };
         if let Some(more) = &mut proofs.more

@@ -4,7 +4,9 @@
 mod initiator;
 mod responder;
 
-pub(crate) use initiator::{begin_child_series, begin_ike_series, child_response, ike_response};
+pub(crate) use initiator::{
+    begin_child_series, begin_ike_series, child_response, ike_response, let_rival_serve,
+};
 pub(crate) use responder::{answer, begin, forget_followup, forget_followup_of};
 
 pub(super) use responder::is_awaited;

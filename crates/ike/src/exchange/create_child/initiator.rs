@@ -226,6 +226,7 @@ pub(super) fn child_agreed(
         return child_loses(session, creating, asked, child, series);
     }
     if let Err(why) = resource::check(session, &asked.name, &series.agreed) {
+        followup::let_rival_serve(session, creating, asked);
         return unwanted_child(session, asked, true, why);
     }
     let Series { agreed, exchanges: KeyExchanges { nonces, shared, .. } } = series;
@@ -248,7 +249,10 @@ pub(super) fn child_agreed(
             }
             anew::displace_rival(session, creating, id);
         }
-        Err(error) => unwanted_child(session, asked, true, &error.to_string()),
+        Err(error) => {
+            followup::let_rival_serve(session, creating, asked);
+            unwanted_child(session, asked, true, &error.to_string());
+        }
     }
 }
 
@@ -319,6 +323,7 @@ pub(crate) fn creation_lost(session: &mut Session<'_>, why: &str) {
         }
         What::Child { name, spi_in, replaces, tries, .. } => {
             let asked = RequestedChild { name, spi_in, replaces, tries, anew };
+            followup::let_rival_serve(session, &creating, &asked);
             unwanted_child(session, &asked, true, why);
         }
         What::Ike(_) => ike::refused(session, &creating, why),

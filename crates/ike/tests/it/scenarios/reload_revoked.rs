@@ -1,11 +1,12 @@
 //! A peer that a changed configuration does not admit any more: until its IKE SA ends it keeps what
 //! it has, and what the new configuration has for another peer is not given to it.
 
-use crate::scenarios::common::build::{child, fqdn, secret, ts};
+use crate::scenarios::common::build::{child, fqdn, range, secret, ts};
 use crate::scenarios::common::{PACKET, Weather, World};
 use crate::scenarios::reload::reload;
 use crate::scenarios::rounds::{ALICE, MOON, SUN, pair};
-use testudo_ike::config::{Connection, IkeLifetime, Lifetime, TsSpec};
+use testudo_ike::config::{Connection, IkeLifetime, Lifetime, TsSpec, Unique};
+use testudo_ike::endpoint::EndpointConfig;
 use testudo_ike::output::Event;
 use testudo_ipsec::selector::TrafficSelector;
 
@@ -74,6 +75,35 @@ fn a_peer_that_is_not_admitted_any_more_gets_nothing_new() {
         world.run_secs(200);
         assert_eq!(carried(&world), [ts(BEFORE)], "{case}: {:#?}", world.hosts[1].log());
     }
+}
+
+/// A shared key has become known, and is changed: whoever holds an IKE SA by the former one does not
+/// get what the peer has that proves itself by the new one.
+#[test]
+fn who_knows_the_former_key_does_not_get_what_the_admitted_peer_has() {
+    let mut world = World::pair_with(4, Weather::FAIR, |index, connection| match index {
+        0 => connection.children.push(child("after", AFTER, "10.115.0.0-10.115.255.255")),
+        _ => {
+            remote_ts(connection, BEFORE);
+            connection.remote_addrs.clear();
+            connection.unique = Unique::Never;
+        }
+    });
+    world.initiate(0);
+    world.run_until(|world| world.hosts.iter().all(|host| host.installed.len() == 1));
+    revoke(&mut world, "key changed");
+    let mut admitted = world.hosts[0].endpoint.connections().next().unwrap().clone();
+    admitted.local_addrs = vec![range("192.0.2.3-192.0.2.3")];
+    let now = world.now;
+    world.add("192.0.2.3", EndpointConfig::default());
+    world.hosts[2].load_secret(secret("psk", b"another shared key", &["moon", "sun"]));
+    world.hosts[2].load(now, admitted);
+    world.hosts[2].endpoint.initiate(now, None, "after").unwrap();
+    world.settle(2);
+    world.run_until(|world| world.hosts[1].installed.len() == 2);
+    moon_asks_for_more(&mut world);
+    assert_eq!(world.hosts[0].installed.len(), 1, "{:#?}", world.hosts[1].log());
+    assert_eq!(world.hosts[1].installed.len(), 2);
 }
 
 /// Without the change of the peer, the change of its traffic is followed.

@@ -110,9 +110,9 @@ pub(crate) fn child_response(
     Ok(())
 }
 
-/// The series has come to nothing. The peer may know nothing of it, and then does not take its own
+/// Our renewal has come to nothing. The peer may know nothing of it, and then does not take its own
 /// new SA back.
-fn let_rival_serve(session: &mut Session<'_>, creating: &Creating, asked: &RequestedChild) {
+pub(crate) fn let_rival_serve(session: &mut Session<'_>, creating: &Creating, asked: &RequestedChild) {
     let Some(RivalSa::Child(rival)) = creating.rival.as_ref().map(|rival| rival.sa) else { return };
     serve_on(session.sa, rival);
     let sends = |id: &ChildSaId| session.sa.child(*id).is_some_and(ChildSa::is_sending);
