@@ -35,7 +35,8 @@ struct Configured {
 
 /// Succeeds if nothing is left to load; otherwise standard error says what is missing.
 pub(crate) fn run(args: &ConfiguredArgs) -> ExitCode {
-    daemon::show("configured", &args.daemon, |client, progress| ask(client, args, progress), format)
+    let daemon = args.daemon.waiting(Duration::from_secs(args.wait));
+    daemon::show("configured", &daemon, |client, progress| ask(client, args, progress), format)
 }
 
 fn ask(client: &mut Client, args: &ConfiguredArgs, progress: &Progress) -> Result<Configured, Error> {

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 use testudo_terminal::progress::Progress;
@@ -24,12 +24,20 @@ pub(crate) struct DaemonArgs {
     /// Prints JSON.
     #[arg(long)]
     pub(crate) json: bool,
+    /// How long the daemon may take to answer. One that starts answers once it is ready.
+    #[arg(skip = TIMEOUT)]
+    patience: Duration,
 }
 
 impl DaemonArgs {
     /// With this socket.
     pub(crate) fn of(socket: impl Into<PathBuf>) -> Self {
-        Self { socket: socket.into(), json: false }
+        Self { socket: socket.into(), json: false, patience: TIMEOUT }
+    }
+
+    /// The same, and the daemon may take so much longer.
+    pub(crate) fn waiting(&self, more: Duration) -> Self {
+        Self { socket: self.socket.clone(), json: self.json, patience: TIMEOUT.saturating_add(more) }
     }
 }
 
@@ -38,8 +46,8 @@ impl DaemonArgs {
 enum ShowError {
     #[error("cannot connect to testudod at {}: {error}\n{}", socket.display(), advice(error))]
     Connect { socket: PathBuf, error: io::Error },
-    #[error("testudod at {} does not answer within {} seconds", socket.display(), TIMEOUT.as_secs())]
-    Silent { socket: PathBuf },
+    #[error("testudod at {} does not answer within {} seconds", socket.display(), patience.as_secs())]
+    Silent { socket: PathBuf, patience: Duration },
     #[error("testudod at {}: {error}", socket.display())]
     Answer { socket: PathBuf, error: Error },
     #[error("cannot write: {0}")]
@@ -100,24 +108,24 @@ fn answer<T>(
     ask: impl FnOnce(&mut Client, &Progress) -> Result<T, Error>,
 ) -> Result<T, ShowError> {
     let socket = &args.socket;
-    let mut client = connect(socket).map_err(|error| ShowError::Connect { socket: socket.clone(), error })?;
+    let mut client = connect(args).map_err(|error| ShowError::Connect { socket: socket.clone(), error })?;
     let progress = Progress::of_waiting();
     progress.begin("waiting for testudod to answer", 0);
-    ask(&mut client, &progress).map_err(|error| answer_error(socket, error))
+    ask(&mut client, &progress).map_err(|error| answer_error(args, error))
 }
 
-fn connect(socket: &Path) -> io::Result<Client> {
-    let stream = UnixStream::connect(socket)?;
-    stream.set_read_timeout(Some(TIMEOUT))?;
-    stream.set_write_timeout(Some(TIMEOUT))?;
+fn connect(args: &DaemonArgs) -> io::Result<Client> {
+    let stream = UnixStream::connect(&args.socket)?;
+    stream.set_read_timeout(Some(args.patience))?;
+    stream.set_write_timeout(Some(args.patience))?;
     Ok(Client::over(stream))
 }
 
-fn answer_error(socket: &Path, error: Error) -> ShowError {
-    let socket = socket.to_owned();
+fn answer_error(args: &DaemonArgs, error: Error) -> ShowError {
+    let (socket, patience) = (args.socket.clone(), args.patience);
     match &error {
         Error::Io(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-            ShowError::Silent { socket }
+            ShowError::Silent { socket, patience }
         }
         _ => ShowError::Answer { socket, error },
     }

@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::path::{self, Path, PathBuf};
 use std::process::{Command, ExitCode};
+use std::time::Duration;
 use testudo_vici::Error;
 use testudo_vici::client::Client;
 use testudo_vici::conf::Report;
@@ -38,6 +39,9 @@ pub(crate) struct LoadArgs {
     /// Loads the rest if some would be refused.
     #[arg(long)]
     partial: bool,
+    /// Waits for a testudod that is still starting up to this many seconds longer than for another.
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    wait: u64,
     /// Allows weak algorithms in the check, as legacy = true in testudo.toml does.
     #[arg(long)]
     legacy: bool,
@@ -67,7 +71,8 @@ fn prepare(args: &LoadArgs) -> Result<Command, ExitCode> {
         let why = "there is no program swanctl in PATH; on Debian it is in the package strongswan-swanctl";
         return Err(stop(external::NOT_FOUND, why));
     };
-    let loaded = daemon::ask("load", &DaemonArgs::of(&args.socket), |client, _| ask(client))?;
+    let daemon = DaemonArgs::of(&args.socket).waiting(Duration::from_secs(args.wait));
+    let loaded = daemon::ask("load", &daemon, |client, _| ask(client))?;
     if let Some(loss) = loss(&loaded, &report)
         && !args.yes
     {

@@ -172,7 +172,8 @@ fn the_unit_loads_by_testudo_load_alone() {
         let loaded = (Some(i32::from(code)), "load --partial\n".to_owned());
         assert_eq!(run_line("ExecReload", 1, code), loaded);
         for not_configured in [1, 2, 127] {
-            let expected = (Some(i32::from(code)), "configured --wait 10\nload --partial\n".to_owned());
+            let expected =
+                (Some(i32::from(code)), "configured --wait 10\nload --partial --wait 60\n".to_owned());
             assert_eq!(run_line("ExecStartPost", not_configured, code), expected);
         }
         let configured = (Some(0), "configured --wait 10\n".to_owned());
