@@ -17,6 +17,7 @@ use crate::sys::socket as call;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 /// The queue of a socket, and the sizes of its rings (powers of two).
 #[derive(Clone, Debug)]
@@ -32,8 +33,8 @@ pub(crate) struct XskConfig<'a> {
     pub(crate) zero_copy: bool,
     /// True if packets may lie in several chunks.
     pub(crate) scatter: bool,
-    /// True if the call may wait for a queue whose last socket has only just been closed.
-    pub(crate) patient: bool,
+    /// How long the call may wait for a queue whose last socket has only just been closed.
+    pub(crate) patience: Duration,
     /// Ends the wait as soon as it is set.
     pub(crate) called_off: Option<&'a AtomicBool>,
 }

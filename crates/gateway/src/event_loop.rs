@@ -106,7 +106,9 @@ impl Farewell {
 pub(crate) fn run(config: Config) -> Result<()> {
     let mut this = match Loop::start(&config) {
         Err(Error::CalledOff) => {
-            tracing::info!("ended before the start was done, as a signal asks for: all is as it was before");
+            tracing::info!(
+                "ended before the start was done, as a signal asks for: all but MTUs is as it was before"
+            );
             return Ok(());
         }
         started => started?,

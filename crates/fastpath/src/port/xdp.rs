@@ -33,12 +33,15 @@ pub struct XdpConfig {
     pub busy_poll: bool,
     /// Let the driver read and write frames itself. Fails where the driver cannot.
     pub zero_copy: bool,
-    /// Wait some seconds for a queue that the kernel has not released yet. A thread for which
-    /// others wait must not.
-    pub patient: bool,
+    /// How long to wait for a queue that the kernel has not released yet. A thread for which others
+    /// wait must not.
+    pub patience: Duration,
     /// Ends that wait as soon as it is set.
     pub called_off: Option<Arc<AtomicBool>>,
 }
+
+/// A queue whose socket was closed just now is released by deferred work: EBUSY until then.
+const REBIND_TIMEOUT: Duration = Duration::from_secs(3);
 
 impl XdpConfig {
     /// Settings for queue 0 of an interface, with rings of the usual size, in copy mode.
@@ -51,7 +54,7 @@ impl XdpConfig {
             tx_ring: RING_ENTRIES,
             busy_poll: false,
             zero_copy: false,
-            patient: true,
+            patience: REBIND_TIMEOUT,
             called_off: None,
         }
     }
@@ -115,7 +118,7 @@ impl XdpPort {
             busy_poll: config.busy_poll,
             zero_copy: config.zero_copy,
             scatter,
-            patient: config.patient,
+            patience: config.patience,
             called_off: config.called_off.as_deref(),
         };
         let socket = XskSocket::open(&wanted, memory)?;

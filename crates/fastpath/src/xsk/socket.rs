@@ -17,9 +17,6 @@ use std::time::{Duration, Instant};
 /// Fewest and most entries of a ring. The kernel allows more; nothing here needs them.
 const RING_SIZE_LIMITS: (u32, u32) = (64, 1 << 15);
 
-/// A queue whose socket was closed just now is released by deferred work: EBUSY until then.
-const REBIND_TIMEOUT: Duration = Duration::from_secs(3);
-
 pub(super) fn open(config: &XskConfig<'_>, memory: &FrameMemory) -> Result<XskSocket> {
     let at = |call| move |source| Error::Interface { interface: config.interface.to_owned(), call, source };
     check_sizes(config)?;
@@ -135,8 +132,7 @@ fn bind_patiently(fd: BorrowedFd<'_>, config: &XskConfig<'_>) -> io::Result<()> 
     let mode = if config.zero_copy { libc::XDP_ZEROCOPY } else { libc::XDP_COPY };
     let scatter = if config.scatter { libc::XDP_USE_SG } else { 0 };
     let flags = mode | scatter | libc::XDP_USE_NEED_WAKEUP;
-    let patience = if config.patient { REBIND_TIMEOUT } else { Duration::ZERO };
-    let give_up = Instant::now() + patience;
+    let give_up = Instant::now() + config.patience;
     let is_called_off = || config.called_off.is_some_and(|flag| flag.load(Ordering::Relaxed));
     let waits = || Instant::now() < give_up && !is_called_off();
     loop {

@@ -6,6 +6,7 @@ use crate::support::{in_namespace, ip, veth, veth_with};
 use std::net::{TcpStream, UdpSocket};
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 use testudo_fastpath::fib::PortIndex;
 use testudo_fastpath::frame::{ChunkSize, Frame, FramePool, HEADROOM};
@@ -275,6 +276,20 @@ fn two_sockets_of_one_queue_are_refused() {
         let error = XdpPort::open(&XdpConfig::new(PortIndex(1), "ttxda0"), pool.memory()).unwrap_err();
         let text = error.to_string();
         assert!(text.contains("interface ttxda0: bind(AF_XDP): ") && text.contains("busy"), "{text}");
+    });
+}
+
+/// Nobody lets the queue go, and an hour is not waited for.
+#[test]
+fn a_wait_for_a_queue_can_be_called_off() {
+    in_namespace(|| {
+        veth("ttxcl0", "ttxcl1");
+        let pool = FramePool::new(1024, ChunkSize::K2).unwrap();
+        let (_port, _redirect) = open("ttxcl0", 0, &pool);
+        let called_off = Some(Arc::new(AtomicBool::new(true)));
+        let waiting = XdpConfig { patience: Duration::from_secs(3600), called_off, ..config("ttxcl0", 1) };
+        let error = XdpPort::open(&waiting, pool.memory()).unwrap_err().to_string();
+        assert!(error.contains("busy"), "{error}");
     });
 }
 

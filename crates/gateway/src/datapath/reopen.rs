@@ -11,7 +11,7 @@ use super::ports::{Need, PortLine};
 use crate::error::{Error, Result};
 use crate::queue_assignment::{numbered, of_worker, queue_config, usual_port};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use testudo_fastpath::fib::{Fib, PortIndex, PortLink};
 use testudo_fastpath::filter::XdpMode;
 use testudo_fastpath::port::xdp::{XdpConfig, XdpPort};
@@ -98,7 +98,7 @@ impl DataPath {
             let mine: Vec<u16> = of_worker(queues.receive, worker, own).collect();
             for &queue in &mine {
                 let usual = usual_port(link.index, &link.name, self.ring);
-                let usual = XdpConfig { busy_poll: self.busy_poll, patient: false, ..usual };
+                let usual = XdpConfig { busy_poll: self.busy_poll, patience: Duration::ZERO, ..usual };
                 let port = XdpPort::open(&queue_config(usual, queue, mine.len()), &bay.memory)?;
                 if port.info().ifindex != link.ifindex {
                     return Err(Error::InterfaceReplaced);
