@@ -117,7 +117,7 @@ fn a_refused_connection_opens_nothing() {
         connection.more_child.push("start_action = trap".into());
         let anybody = connection.to_string().replace("remote_addrs = 192.0.2.2", "remote_addrs = %any");
         let said = pair.swanctl(Side::One).load(&anybody).unwrap_err().to_string();
-        assert!(said.contains("without a remote address"), "{said}");
+        assert!(said.contains("the connection has no remote address"), "{said}");
         nobody_gets_through(pair);
     };
     refuse(&pair, "10.77.0.0/16");

@@ -52,6 +52,19 @@ fn a_ca_that_the_connection_does_not_name() {
         }
     });
     refused(&mut pair, "root CA 'C=CH, O=Testudo Lab, CN=Root' is not trusted here");
+    // By its name alone.
+    let named = |pair: &Pair, ca: &str| {
+        load(pair, |side, connection| {
+            if side == Side::One {
+                connection.remote.push(format!("ca_id = \"C=CH, O=Testudo Lab, CN={ca}\""));
+            }
+        });
+    };
+    named(&pair, "Other");
+    let why = "no CA up to 'C=CH, O=Testudo Lab, CN=Root' has the identity C=CH, O=Testudo Lab, CN=Other";
+    refused(&mut pair, why);
+    named(&pair, "Root");
+    super::come_and_go(&pair);
 }
 
 #[test]

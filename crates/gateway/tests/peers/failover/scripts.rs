@@ -2,10 +2,11 @@
 
 use super::{LIMIT, Trial};
 use std::os::unix::fs::PermissionsExt;
-use testudo_lab::bed::BedOptions;
+use testudo_lab::bed::{BedOptions, Failure};
 use testudo_lab::wait_until;
 
-/// A node that takes an SA over runs its script up, and the one that gives it away runs it down.
+/// A node that takes an SA over runs its script up, and the one that gives it away runs it down. One
+/// that dies runs nothing, and the next one runs it up.
 #[test]
 fn scripts_follow_the_owner() {
     let dir = tempfile::tempdir().unwrap();
@@ -48,6 +49,18 @@ fn scripts_follow_the_owner() {
     })
     .unwrap();
     trial.all_is_well("a drain");
+
+    let owner = trial.bed.owner(1).unwrap();
+    let before = nodes_of("up-").len();
+    trial.bed.strike(owner, Failure::Testudod).unwrap();
+    wait_until("a run at the next owner", LIMIT, || {
+        let (up, down) = (nodes_of("up-"), nodes_of("down-"));
+        let fits = up.len() == before + 1 && up[before] != up[before - 1] && down.len() == 1;
+        Ok(if fits { Ok(()) } else { Err(format!("{:?}", runs())) })
+    })
+    .unwrap();
+    trial.bed.mend(owner, Failure::Testudod).unwrap();
+    trial.all_is_well("a node's death");
 }
 
 /// All nodes get the configuration of one, even nodes without the script: they warn, and carry the
