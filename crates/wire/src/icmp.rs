@@ -1,5 +1,5 @@
 //! ICMP errors that a gateway sends (RFC 792, RFC 1191, RFC 4443), built in place around the packet
-//! that caused them.
+//! that caused them; and the packets that other errors quote.
 
 mod quiet;
 
@@ -77,6 +77,31 @@ pub fn may_answer(packet: &[u8], kind: Kind) -> bool {
         Some(6) => Ipv6::parse(packet).is_ok_and(|packet| quiet::may_answer_v6(&packet, kind)),
         _ => false,
     }
+}
+
+/// The packet that an ICMP error quotes, with its end missing perhaps. `None` for anything but a
+/// whole ICMP error: destination unreachable, time exceeded, parameter problem, or the four errors
+/// of ICMPv6. The checksum is not examined.
+pub fn quoted(packet: &[u8]) -> Option<&[u8]> {
+    let (protocol, message) = match ip::version(packet)? {
+        4 => {
+            let packet = Ipv4::parse(packet).ok().filter(|packet| !packet.is_fragment())?;
+            (packet.protocol(), packet.payload())
+        }
+        _ => {
+            let upper = Ipv6::parse(packet).ok()?.upper().ok()?;
+            // A fragment that is the whole datagram is none (RFC 6946).
+            let is_whole = upper.fragment.is_none_or(|fragment| !fragment.more && fragment.offset == 0);
+            (upper.protocol, is_whole.then_some(upper.payload)?)
+        }
+    };
+    let ([kind, ..], quote) = message.split_first_chunk::<ICMP_HEADER>()?;
+    let is_error = match (ip::version(packet)?, protocol) {
+        (4, Protocol::ICMP) => matches!(kind, 3 | 11 | 12),
+        (6, Protocol::ICMPV6) => matches!(kind, 1..=4),
+        _ => false,
+    };
+    is_error.then_some(quote)
 }
 
 /// Turns the packet in the buffer into an ICMP error about itself, addressed to its sender.

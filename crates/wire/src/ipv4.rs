@@ -38,6 +38,17 @@ impl<'a> Ipv4<'a> {
     /// ignored.
     #[inline]
     pub fn parse(packet: &'a [u8]) -> Result<Self, Error> {
+        Self::parse_as(packet, false)
+    }
+
+    /// Parses a packet whose end may be missing, as ICMP errors quote it. Its payload, and its
+    /// total length, are what is there.
+    pub fn parse_cut(packet: &'a [u8]) -> Result<Self, Error> {
+        Self::parse_as(packet, true)
+    }
+
+    #[inline(always)]
+    fn parse_as(packet: &'a [u8], may_be_cut: bool) -> Result<Self, Error> {
         let truncated = Error::Truncated { found: packet.len(), expected: HEADER };
         let (fixed, rest) = packet.split_first_chunk::<HEADER>().ok_or(truncated)?;
         if fixed[0] >> 4 != 4 {
@@ -53,7 +64,10 @@ impl<'a> Ipv4<'a> {
         };
         let truncated = Error::Truncated { found: packet.len(), expected: total };
         let (options, rest) = rest.split_at_checked(options).ok_or(truncated)?;
-        let payload = rest.get(..payload).ok_or(truncated)?;
+        let payload = match rest.get(..payload) {
+            None if may_be_cut => rest,
+            whole => whole.ok_or(truncated)?,
+        };
         if !options.is_empty() {
             options::check(options)?;
         }

@@ -79,6 +79,17 @@ impl<'a> Ipv6<'a> {
     /// are not supported.
     #[inline]
     pub fn parse(packet: &'a [u8]) -> Result<Self, Error> {
+        Self::parse_as(packet, false)
+    }
+
+    /// Parses a packet whose end may be missing, as ICMP errors quote it. Its payload, and its
+    /// total length, are what is there.
+    pub fn parse_cut(packet: &'a [u8]) -> Result<Self, Error> {
+        Self::parse_as(packet, true)
+    }
+
+    #[inline(always)]
+    fn parse_as(packet: &'a [u8], may_be_cut: bool) -> Result<Self, Error> {
         let truncated = Error::Truncated { found: packet.len(), expected: HEADER };
         let (fixed, rest) = packet.split_first_chunk::<HEADER>().ok_or(truncated)?;
         if fixed[0] >> 4 != 6 {
@@ -86,7 +97,11 @@ impl<'a> Ipv6<'a> {
         }
         let len = usize::from(u16::from_be_bytes([fixed[4], fixed[5]]));
         let truncated = Error::Truncated { found: packet.len(), expected: HEADER + len };
-        Ok(Self { fixed, payload: rest.get(..len).ok_or(truncated)? })
+        let payload = match rest.get(..len) {
+            None if may_be_cut => rest,
+            whole => whole.ok_or(truncated)?,
+        };
+        Ok(Self { fixed, payload })
     }
 
     /// DSCP and ECN.

@@ -175,3 +175,50 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_an_error_quotes() {
+    let quote = v4([10, 1, 0, 2], [10, 2, 0, 2], Protocol::UDP, b"port");
+    let (near, far) = ([10, 1, 0, 2], [10, 9, 0, 1]);
+    let message = |kind: u8| [&[kind, 0, 0, 0, 0, 0, 0, 0], &quote[..]].concat();
+    for kind in 0..=255 {
+        let (icmp, errors) = (v4(far, near, Protocol::ICMP, &message(kind)), [3, 11, 12]);
+        assert_eq!(quoted(&icmp), errors.contains(&kind).then_some(&quote[..]), "type {kind}");
+        let icmp = v6("2001:db8:9::1", "2001:db8:1::2", Protocol::ICMPV6, &message(kind));
+        assert_eq!(quoted(&icmp), (1..=4).contains(&kind).then_some(&quote[..]), "type {kind}");
+    }
+    for protocol in [Protocol::UDP, Protocol::ICMPV6] {
+        assert_eq!(quoted(&v4(far, near, protocol, &message(3))), None);
+    }
+    assert_eq!(quoted(&v6("::2", "::1", Protocol::ICMP, &message(3))), None);
+    assert_eq!(quoted(&v4(far, near, Protocol::ICMP, &message(3)[..7])), None);
+    assert_eq!(quoted(&[]), None);
+}
+
+#[test]
+fn a_fragment_quotes_nothing() {
+    let message = [3, 0, 0, 0, 0, 0, 0, 0, 0x45];
+    // The datagram whole, as one of several fragments, and as a later one.
+    for (place, quotes) in [(0, true), (1, false), (8, false)] {
+        let header = [&[Protocol::ICMPV6.0, 0, 0, place, 0, 0, 0, 1], &message[..]].concat();
+        let packet = v6("2001:db8:9::1", "2001:db8:1::2", Protocol::FRAGMENT, &header);
+        assert_eq!(quoted(&packet).is_some(), quotes, "{place}");
+    }
+    for place in [[0x20, 0], [0, 1]] {
+        let mut packet = v4([10, 9, 0, 1], [10, 1, 0, 2], Protocol::ICMP, &message);
+        packet[6..8].copy_from_slice(&place);
+        assert_eq!(quoted(&packet), None);
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_quote_safely(mut bytes in prop::collection::vec(any::<u8>(), 0..200), is_v6: bool) {
+        if let Some(first) = bytes.first_mut() {
+            *first = if is_v6 { 0x60 } else { 0x40 } | *first & 15;
+        }
+        if let Some(quote) = quoted(&bytes) {
+            prop_assert!(quote.len() + ICMP_HEADER <= bytes.len());
+        }
+    }
+}

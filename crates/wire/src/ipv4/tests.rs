@@ -135,7 +135,12 @@ proptest! {
         if let Some(first) = bytes.first_mut() {
             *first = 0x40 | *first & 15;
         }
+        if let Ok(cut) = Ipv4::parse_cut(&bytes) {
+            prop_assert!(cut.total_len() <= bytes.len());
+            prop_assert!(cut.total_len() == bytes.len() || Ipv4::parse(&bytes).is_ok());
+        }
         if let Ok(ip) = Ipv4::parse(&bytes) {
+            prop_assert_eq!(Ipv4::parse_cut(&bytes).unwrap().payload(), ip.payload());
             prop_assert!(ip.total_len() <= bytes.len());
             prop_assert_eq!(ip.header_len() + ip.payload().len(), ip.total_len());
         }

@@ -130,5 +130,15 @@ proptest! {
             prop_assert!(payload.ends_with(upper.payload));
             prop_assert!(upper.is_later_fragment() || !upper.protocol.is_extension());
         }
+        for len in 0..bytes.len() {
+            let cut = Ipv6::parse_cut(&bytes[..len]);
+            prop_assert_eq!(cut.is_ok(), len >= HEADER);
+            let Ok(found) = cut.and_then(|cut| cut.upper()) else { continue };
+            // As far as it goes, it is the same packet.
+            if let Ok(upper) = ip.upper() {
+                prop_assert_eq!((found.protocol, found.fragment), (upper.protocol, upper.fragment));
+                prop_assert!(upper.payload.starts_with(found.payload));
+            }
+        }
     }
 }
