@@ -223,6 +223,11 @@ impl DataPath {
         self.sas.set_mss(child, mss);
     }
 
+    /// Sets whether ICMP errors may pass through a Child SA by the packet that they quote.
+    pub(crate) fn set_icmp(&self, child: ChildSaId, icmp: bool) {
+        self.sas.set_icmp(child, icmp);
+    }
+
     /// Takes a Child SA from the workers.
     pub(crate) fn remove(&mut self, child: ChildSaId) {
         if self.cluster.is_some()

@@ -432,7 +432,7 @@ impl Gateway {
         let configured = config.map(named_selectors);
         // The peer may renew an SA of an unloaded connection.
         let made_by = self.endpoint.made_by(&fresh.connection).and_then(|c| c.child(&fresh.name));
-        let mss = made_by.map_or(Mss::Auto, |child| child.mss);
+        let (mss, icmp) = made_by.map_or((Mss::Auto, false), |child| (child.mss, child.icmp));
         let child = fresh.child;
         let sa = NewSa { spread, ..NewSa::of(place, child, config, params, &selectors) };
         let inherited = replaces.and_then(|old| self.policies.inherit(&sa, old));
@@ -444,7 +444,8 @@ impl Gateway {
             (None, Some(old)) => Activation::After(old),
             (None, None) => Activation::WithPolicy,
         };
-        let agreed = Agreed { params, selectors: &selectors, configured: configured.as_ref(), mss, spread };
+        let configured = configured.as_ref();
+        let agreed = Agreed { params, selectors: &selectors, configured, mss, icmp, spread };
         let installed = self.data.install(child, policy, agreed, activation);
         self.mark(child, 0, 0);
         match installed {

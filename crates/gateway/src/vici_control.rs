@@ -103,11 +103,12 @@ impl Gateway {
         }
     }
 
-    /// The installed Child SAs of the connection follow its `mss`.
-    fn set_mss_of(&self, connection: &Connection) {
+    /// The installed Child SAs of the connection follow its `mss` and `icmp`.
+    fn set_installed(&self, connection: &Connection) {
         for (id, name) in self.endpoint.children_of(&connection.name) {
             if let Some(child) = connection.child(name) {
                 self.data.set_mss(id, child.mss);
+                self.data.set_icmp(id, child.icmp);
             }
         }
     }
@@ -173,7 +174,7 @@ impl Control for Gateway {
         if loaded.is_ok() {
             self.protection_changed |= self.data.claim_inherited();
             self.updown.load(&copy);
-            self.set_mss_of(&copy);
+            self.set_installed(&copy);
             self.log(None, Some(name.clone()), LogLevel::Info, "loaded the connection".into());
             self.warn_of_settings(&copy);
             self.warn_of_lacks(&name);

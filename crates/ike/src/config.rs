@@ -374,6 +374,9 @@ pub struct Child {
     /// `mss`; not part of that state either. The host looks it up when it installs an SA.
     #[serde(skip)]
     pub mss: Mss,
+    /// `icmp`: ICMP errors may pass by the packet that they quote. As `mss`, not part of that state.
+    #[serde(skip)]
+    pub icmp: bool,
 }
 
 /// `updown` and `hostaccess`: the script that the host runs when a Child SA comes up or goes down.

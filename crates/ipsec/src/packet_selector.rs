@@ -4,10 +4,10 @@
 use crate::selector::addr_bits;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use testudo_wire::Error;
 use testudo_wire::ip::Protocol;
 use testudo_wire::ipv4::Ipv4;
 use testudo_wire::ipv6::{Ipv6, Upper};
+use testudo_wire::{Error, icmp};
 
 /// The direction of a packet, which says which of its addresses is the local one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,6 +106,38 @@ impl PacketSelector {
             Some(4) => Self::of_ipv4(&Ipv4::parse(packet)?, way),
             _ => {
                 let packet = Ipv6::parse(packet)?;
+                Self::of_ipv6(&packet, &packet.upper()?, way)
+            }
+        }
+    }
+
+    /// The packet that an ICMP error quotes, as it went the other way; `error` are the error's own
+    /// fields, and `way` its direction. `None` if it is no such error, or is not for the sender of
+    /// the quoted packet.
+    pub(crate) fn quoted(packet: &[u8], error: &Self, way: Direction) -> Option<Self> {
+        let quote = icmp::quoted(packet)?;
+        let (found, is_for_sender) = match way {
+            Direction::In => {
+                let found = Self::of_cut(quote, Direction::Out).ok()?;
+                (found, found.local == error.local)
+            }
+            Direction::Out => {
+                let found = Self::of_cut(quote, Direction::In).ok()?;
+                (found, found.remote == error.remote)
+            }
+        };
+        (is_for_sender && found.is_ipv6() == error.is_ipv6()).then_some(found)
+    }
+
+    /// The fields of an IP packet whose end may be missing, as ICMP errors quote it.
+    ///
+    /// # Errors
+    /// As for a whole packet: ports must be there if the packet should have them.
+    pub(crate) fn of_cut(packet: &[u8], way: Direction) -> Result<Self, Error> {
+        match testudo_wire::ip::version(packet) {
+            Some(4) => Self::of_ipv4(&Ipv4::parse_cut(packet)?, way),
+            _ => {
+                let packet = Ipv6::parse_cut(packet)?;
                 Self::of_ipv6(&packet, &packet.upper()?, way)
             }
         }

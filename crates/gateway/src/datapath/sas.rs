@@ -55,6 +55,8 @@ pub(crate) struct Agreed<'a> {
     pub(crate) configured: Option<&'a SelectorPair>,
     /// How far the MSS of TCP connections is lowered.
     pub(crate) mss: Mss,
+    /// True if ICMP errors may pass by the packet that they quote.
+    pub(crate) icmp: bool,
     /// How its packets are spread over the nodes of the cluster, if they are.
     pub(crate) spread: Option<Spread>,
 }
@@ -96,7 +98,7 @@ impl Sas {
         &mut self,
         child: ChildSaId,
         policy: PolicyId,
-        Agreed { params, selectors, configured, mss, spread }: Agreed<'_>,
+        Agreed { params, selectors, configured, mss, icmp, spread }: Agreed<'_>,
         activation: Activation,
         path_mtu: u16,
         library: Library,
@@ -116,6 +118,8 @@ impl Sas {
             (Arc::new(inbound.sharing(selectors)), Arc::new(outbound.sharing(selectors)));
         inbound.set_mss(mss);
         outbound.set_mss(mss);
+        inbound.set_icmp(icmp);
+        outbound.set_icmp(icmp);
         let mut commands = Vec::new();
         if self.slots.insert(SlotBlock::number_of(params.spi_in)) {
             commands.push(Command::AddSlots(Box::new(SlotBlock::of(params.spi_in))));
@@ -339,6 +343,14 @@ impl Sas {
         if let Some(sa) = self.installed.get(&child) {
             sa.inbound.set_mss(mss);
             sa.outbound.set_mss(mss);
+        }
+    }
+
+    /// Sets whether ICMP errors may pass through a Child SA by the packet that they quote.
+    pub(super) fn set_icmp(&self, child: ChildSaId, icmp: bool) {
+        if let Some(sa) = self.installed.get(&child) {
+            sa.inbound.set_icmp(icmp);
+            sa.outbound.set_icmp(icmp);
         }
     }
 

@@ -21,6 +21,7 @@ mod full_tunnel;
 mod host;
 mod hostile;
 mod hub;
+mod icmp;
 mod jumbo;
 // Debian's emulator and kernel for the guest are x86-64's.
 #[cfg(target_arch = "x86_64")]

@@ -178,6 +178,7 @@ fn between(old: &Child, new: &Child) -> ChildChange {
         updown: _,
         // The host sets it for the SAs that there are.
         mss: _,
+        icmp: _,
     } = old;
     let agreed = *local_ts == new.local_ts
         && *remote_ts == new.remote_ts

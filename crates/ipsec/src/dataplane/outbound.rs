@@ -68,6 +68,7 @@ impl Dataplane {
         let mut planner = Planner {
             table: &self.outbound,
             local: &self.local,
+            spd: &self.spd,
             bundles: self.spd.has_around().then_some(&*self.spd),
             shards: &self.shards,
             transit: (!self.transit.is_idle(self.now)).then_some(&mut self.transit),

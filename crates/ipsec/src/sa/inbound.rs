@@ -11,7 +11,7 @@ use crate::spd::PolicyId;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64};
 use testudo_base::lane;
 use testudo_base::shard::ShardSet;
 use testudo_base::spi::{Shard, Spi};
@@ -31,6 +31,8 @@ pub struct InboundSa {
     pub(crate) is_esp_tunnel: bool,
     /// Our side is every IPv4 address, or every IPv6 address, by negotiation or by configuration.
     is_everything: [bool; 2],
+    /// True if ICMP errors may pass by the packet that they quote.
+    icmp: AtomicBool,
     pub(crate) around: Around,
     /// The largest packet that fits the path back, for the MSS.
     inner_mtu: AtomicU16,
@@ -81,6 +83,7 @@ impl InboundSa {
             around: params.algorithm.sizes(params.local.is_ipv6()).around(),
             is_esp_tunnel: params.mode == Mode::Tunnel && !params.algorithm.is_ah(),
             is_everything: [false, true].map(|v6| selectors.is_local_everything(v6)),
+            icmp: AtomicBool::new(false),
             inner_mtu: AtomicU16::new(overhead.inner_mtu(path_mtu)?),
             mss: MssLimit::new(Mss::Auto),
             window: ReplayWindow::new(params.replay_window, params.esn)?,
@@ -210,6 +213,16 @@ impl InboundSa {
     pub fn set_path_mtu(&self, path_mtu: u16) -> Result<(), Error> {
         self.inner_mtu.store(self.overhead.inner_mtu(path_mtu)?, Relaxed);
         Ok(())
+    }
+
+    /// Sets whether ICMP errors may pass by the packet that they quote (RFC 4301 §6.2).
+    pub fn set_icmp(&self, icmp: bool) {
+        self.icmp.store(icmp, Relaxed);
+    }
+
+    /// True if ICMP errors may pass by the packet that they quote.
+    pub(crate) fn passes_icmp(&self) -> bool {
+        self.icmp.load(Relaxed)
     }
 
     /// Sets how far the MSS of TCP connections is lowered.

@@ -12,8 +12,8 @@ use crate::spd::PolicyId;
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU16;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU16};
 use testudo_base::lane::Spread;
 use testudo_base::spi::Spi;
 use testudo_crypto::{Library, prefetch};
@@ -30,6 +30,8 @@ pub struct OutboundSa {
     path_mtu: AtomicU16,
     pub(crate) copy: HeaderCopy,
     pub(crate) esn: bool,
+    /// True if ICMP errors may pass by the packet that they quote.
+    icmp: AtomicBool,
     pub(crate) mss: MssLimit,
     pub(crate) spi: Spi,
     pub(crate) key: SaKey,
@@ -97,6 +99,7 @@ impl OutboundSa {
             path_mtu: AtomicU16::new(path_mtu),
             copy: params.copy,
             esn: params.esn,
+            icmp: AtomicBool::new(false),
             mss: MssLimit::new(Mss::Auto),
             spi: params.spi_out,
             key: SaKey::take(params.algorithm, &params.key_out, library)?,
@@ -216,6 +219,16 @@ impl OutboundSa {
         Ok(())
     }
 
+    /// Sets whether ICMP errors may pass by the packet that they quote (RFC 4301 §6.2).
+    pub fn set_icmp(&self, icmp: bool) {
+        self.icmp.store(icmp, Relaxed);
+    }
+
+    /// True if ICMP errors may pass by the packet that they quote.
+    pub(crate) fn passes_icmp(&self) -> bool {
+        self.icmp.load(Relaxed)
+    }
+
     /// Sets how far the MSS of TCP connections is lowered.
     pub fn set_mss(&self, mss: Mss) {
         self.mss.set(mss);
@@ -266,6 +279,7 @@ impl OutboundSa {
             path_mtu: AtomicU16::new(path_mtu),
             copy: self.copy,
             esn: self.esn,
+            icmp: AtomicBool::new(self.passes_icmp()),
             mss: self.mss.clone(),
             spi: self.spi,
             key: self.key.copy(),

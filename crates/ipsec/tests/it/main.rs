@@ -13,6 +13,7 @@ mod harness;
 mod hostile;
 mod hub;
 mod icmp;
+mod icmp_quotes;
 mod inside;
 // Of the instructions of one architecture.
 #[cfg(target_arch = "x86_64")]

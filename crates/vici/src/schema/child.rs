@@ -40,6 +40,7 @@ pub(super) fn child(name: &str, section: Fields<'_>, policy: Policy) -> Result<C
         updown: updown::script(&mut section)?.filter(|_| mode.is_negotiated()),
         per_cpu_sas: section.parsed("per_cpu_sas", per_cpu_sas)?.unwrap_or(false) && mode.is_negotiated(),
         mss: section.parsed("mss", mss)?.unwrap_or_default(),
+        icmp: section.parsed("icmp", value::boolean)?.unwrap_or(false),
     };
     section.finish_with(CHILD)?;
     Ok(child)

@@ -161,7 +161,7 @@ pub(super) const CHILD: &[Key] = &[
     decoded("hostaccess"),
     only("policies", Yes, "an SA without a policy"),
     no_effect("policies_fwd_out", "this gateway has no forward policies"),
-    no_effect("icmp", "ICMP errors from addresses outside of the selectors are dropped"),
+    decoded("icmp"),
     no_effect("ipcomp", "compression (IPComp) is not offered, and a peer that offers it is not answered"),
     only("inactivity", Zero, "closing after inactivity"),
     decoded("reqid"),

@@ -82,6 +82,7 @@ fn defaults_are_filled_in() {
     assert_eq!((net.mode, net.start_action), (ChildMode::Tunnel, StartAction::None));
     assert_eq!((net.replay_window, net.priority, net.copy), (1024, 0, HeaderCopy::default()));
     assert_eq!(net.mss, Mss::Auto);
+    assert!(!net.icmp);
     let [esp, _] = net.proposals.as_slice() else { panic!("two default proposals") };
     let gcm = [EspEncryption::Aes128Gcm16, EspEncryption::Aes192Gcm16, EspEncryption::Aes256Gcm16];
     assert_eq!(esp.encryption, gcm);

@@ -22,16 +22,16 @@ fn names_with_umlauts_are_shown() {
 
 #[test]
 fn keys_without_effect_are_accepted_with_a_warning() {
-    let keys = "rekey_bytes = 2g\n icmp = yes\n policies_fwd_out = no";
+    let keys = "rekey_bytes = 2g\n policies_fwd_out = yes\n ipcomp = no";
     let server = server_with(&CONFIG.replacen("rekey_bytes = 2g", keys, 1));
     let output = swanctl(&server, &["--load-conns"]);
     assert_eq!(code(&output), 0, "{}", stderr(&output));
     let warnings = server.gateway.lock().unwrap().warnings.clone();
-    let text = "connections.gw.children.net.icmp: yes has no effect: ICMP errors from addresses outside of the \
-                selectors are dropped";
+    let text = "connections.gw.children.net.policies_fwd_out: yes has no effect: this gateway has no forward \
+                policies";
     assert_eq!(warnings, [(Some("gw".to_owned()), text.to_owned())]);
     let output =
-        swanctl(&server_with(&CONFIG.replacen("rekey_bytes = 2g", "icmp = perhaps", 1)), &["--load-conns"]);
-    let why = "connections.gw.children.net.icmp: found \"perhaps\", expected yes or no";
+        swanctl(&server_with(&CONFIG.replacen("rekey_bytes = 2g", "ipcomp = perhaps", 1)), &["--load-conns"]);
+    let why = "connections.gw.children.net.ipcomp: found \"perhaps\", expected yes or no";
     assert!(code(&output) != 0 && stderr(&output).contains(why), "{}", stderr(&output));
 }

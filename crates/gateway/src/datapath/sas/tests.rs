@@ -38,8 +38,14 @@ fn params(number: u32) -> ChildSaParams {
 fn install(sas: &mut Sas, policy: PolicyId, number: u32, activation: Activation) -> ChildSaId {
     let (child, params) = (ChildSaId(number.into()), params(number));
     let selectors = SelectorPair::new(&params.local_ts, &params.remote_ts);
-    let agreed =
-        Agreed { params: &params, selectors: &selectors, configured: None, mss: Mss::Auto, spread: None };
+    let agreed = Agreed {
+        params: &params,
+        selectors: &selectors,
+        configured: None,
+        mss: Mss::Auto,
+        icmp: false,
+        spread: None,
+    };
     sas.install(child, policy, agreed, activation, MTU, Library::AwsLc).unwrap();
     child
 }
@@ -160,6 +166,7 @@ fn the_stripes_of_a_spread_sa_go_with_it() {
         selectors: &selectors,
         configured: None,
         mss: Mss::Auto,
+        icmp: false,
         spread: Some(Spread::Packet),
     };
     sas.install(child, POLICY, agreed, Activation::WithPolicy, MTU, Library::AwsLc).unwrap();

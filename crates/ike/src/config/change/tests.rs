@@ -117,7 +117,7 @@ fn other_proposals_need_new_keys_only() {
 
 #[test]
 fn settings_for_later_events_change_no_sa() {
-    let edits: [Edit; 12] = [
+    let edits: [Edit; 13] = [
         |c| c.dpd_delay = Duration::from_secs(30),
         |c| c.send_cert = SendCert::Always,
         |c| c.send_certreq = false,
@@ -129,6 +129,7 @@ fn settings_for_later_events_change_no_sa() {
         |c| c.children[0].close_action = StartAction::Start,
         |c| c.children[0].reqid = NonZeroU32::new(7),
         |c| c.children[0].mss = Mss::Off,
+        |c| c.children[0].icmp = true,
         |c| {
             let (program, arguments) = ("/etc/updown".into(), vec![]);
             c.children[0].updown = Some(UpdownScript { program, arguments, host_access: false });

@@ -11,7 +11,7 @@ use crate::drops::DropReason;
 use crate::esp::{transport, tunnel};
 use crate::flow::{FlowCache, Path};
 use crate::inner::Inner;
-use crate::packet_selector::Direction;
+use crate::packet_selector::{Direction, PacketSelector};
 use crate::sa::{Encapsulation, InboundSa, OutboundSa, SaKey};
 use crate::spd::Spd;
 use std::net::IpAddr;
@@ -91,7 +91,8 @@ impl Receiver<'_> {
         let mut train = None;
         for plan in run {
             let Some(item) = burst.get_mut(usize::from(plan.at)) else { continue };
-            match self.receive(item, plan, &mut train) {
+            let received = self.receive(item, plan, &mut train);
+            match received.or_else(|reason| self.receive_by_quote(item, plan, reason)) {
                 Ok(len) => {
                     packets += 1;
                     bytes += u64::from(len);
@@ -136,9 +137,33 @@ impl Receiver<'_> {
         settle(&mut item.buf, plan, &inner)?;
         let way = match train {
             Some(train) if inside.same_flow => train.way,
-            _ => self.way(plan.sa, &inner),
+            _ => self.way(plan.sa, &inner.flow),
         };
         *train = Some(InboundTrain { inside, way });
+        self.pass_on(item, plan, &inner, way);
+        Ok(inner.len)
+    }
+
+    /// Processes a packet that was refused for this reason. If it is the SA's selectors that refuse
+    /// its own addresses, it passes as an ICMP error about a packet that went out through the SA,
+    /// if the SA allows that (RFC 4301 §6.2). It goes the way of an answer to that packet. It never
+    /// becomes a train: the next packet of its flow may quote another packet.
+    #[cold]
+    fn receive_by_quote(
+        &mut self,
+        item: &mut Item<'_>,
+        plan: &InboundPlan<'_>,
+        reason: DropReason,
+    ) -> Result<u16, DropReason> {
+        if reason != DropReason::SelectorMismatch || !plan.sa.passes_icmp() {
+            return Err(reason);
+        }
+        let inner = Inner::parse(item.buf.data(), Direction::In).map_err(|_| reason)?;
+        let quote = PacketSelector::quoted(item.buf.data(), &inner.flow, Direction::In)
+            .filter(|quote| plan.sa.selectors.accepts(quote))
+            .ok_or(reason)?;
+        settle(&mut item.buf, plan, &inner)?;
+        let way = self.way(plan.sa, &quote);
         self.pass_on(item, plan, &inner, way);
         Ok(inner.len)
     }
@@ -166,17 +191,18 @@ impl Receiver<'_> {
         self.within.map_or_else(|| sa.inner_mtu(), |size| sa.inner_mtu_within(size))
     }
 
-    #[inline]
-    fn way(&mut self, sa: &InboundSa, inner: &Inner) -> Way {
-        let for_us = match inner.flow.local() {
+    /// The next step of a packet of this flow. Inlined, it would slow down trains, which need it once.
+    #[inline(never)]
+    fn way(&mut self, sa: &InboundSa, flow: &PacketSelector) -> Way {
+        let for_us = match flow.local() {
             IpAddr::V4(addr) => self.local.has_v4(addr),
             IpAddr::V6(addr) => self.local.has_v6(addr),
         };
         if for_us {
             Way::Host
-        } else if self.goes_onward(sa, inner) {
+        } else if self.goes_onward(sa, flow) {
             Way::Onward
-        } else if sa.has_inside(inner.is_ipv6()) {
+        } else if sa.has_inside(flow.is_ipv6()) {
             Way::Inside
         } else {
             Way::Forward
@@ -223,11 +249,11 @@ impl Receiver<'_> {
     /// range than our side of this SA. A packet that the SA's own policy would send back to the
     /// peer has arrived, unless the peer's side of the SA is the narrower one: routed on, it would
     /// leave in clear for the peer's own network.
-    #[inline]
-    fn goes_onward(&mut self, sa: &InboundSa, inner: &Inner) -> bool {
-        let mut onward = inner.flow.reversed();
+    #[inline(always)]
+    fn goes_onward(&mut self, sa: &InboundSa, flow: &PacketSelector) -> bool {
+        let mut onward = flow.reversed();
         let mut undecided = false;
-        if inner.flow.is_fragment() {
+        if flow.is_fragment() {
             // All fragments of a datagram go one way. If ports might hold it back, the outbound
             // policies see the whole datagram.
             onward = onward.without_ports();
@@ -238,12 +264,12 @@ impl Receiver<'_> {
             Path::Protect(policy) => {
                 let same = |out: &OutboundSa| out.selectors == sa.selectors;
                 let own = policy == sa.policy() || self.outbound.sa(policy).is_some_and(same);
-                !own || sa.selectors.remote_width(&onward) < sa.selectors.local_width(&inner.flow)
+                !own || sa.selectors.remote_width(&onward) < sa.selectors.local_width(flow)
             }
             Path::OutsideSa(_) | Path::Discard | Path::Join => true,
             Path::Bypass => undecided,
             Path::NoPolicy(None) => false,
-            Path::NoPolicy(Some(held)) => sa.selectors.local_width(&inner.flow).is_none_or(|own| held < own),
+            Path::NoPolicy(Some(held)) => sa.selectors.local_width(flow).is_none_or(|own| held < own),
         }
     }
 }

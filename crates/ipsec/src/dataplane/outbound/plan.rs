@@ -1,7 +1,7 @@
 //! Plans: the decision on each packet, before any is encrypted.
 
-use super::Burst;
 use super::train::{OutboundTrain, TrainMember};
+use super::{Burst, resolve};
 use crate::dataplane::burst::{Item, Verdict};
 use crate::dataplane::counters::Counters;
 use crate::dataplane::event::{Event, Events, NO_SA_INTERVAL_MS};
@@ -16,7 +16,7 @@ use crate::esp::tunnel;
 use crate::flow::Path;
 use crate::inner::Inner;
 use crate::number::RowClock;
-use crate::packet_selector::PacketSelector;
+use crate::packet_selector::{Direction, PacketSelector};
 use crate::sa::OutboundSa;
 use crate::spd::{PolicyId, Spd, is_everything};
 use testudo_base::shard::ShardSet;
@@ -64,6 +64,7 @@ pub(super) struct Planner<'s, 'd> {
     pub(super) table: &'s OutboundTable,
     /// Addresses of this host.
     pub(super) local: &'d LocalAddrs,
+    pub(super) spd: &'d Spd,
     /// Set if there are bundles.
     pub(super) bundles: Option<&'d Spd>,
     pub(super) shards: &'d ShardSet,
@@ -150,6 +151,11 @@ impl<'s> Planner<'s, '_> {
                 return None;
             }
             Path::Bypass => DropReason::OtherNode,
+            Path::OutsideSa(_) | Path::NoPolicy(_)
+                if let Some(policy) = self.policy_by_quote(item, inner) =>
+            {
+                return self.plan_by_quote(item, inner, at, policy);
+            }
             Path::OutsideSa(policy) => match self.table.sa(policy) {
                 Some(sa) if self.carries(item, sa) => {
                     sa.counters().add_drop(DropReason::OutsideSa);
@@ -211,6 +217,37 @@ impl<'s> Planner<'s, '_> {
     fn is_hosts_own(&self, item: &Item<'_>, inner: &Inner, held: Option<u8>) -> bool {
         let is_own = item.ingress.is_host() && !item.ingress.is_relayed();
         is_own && is_everything(&inner.flow, held) && self.local.contains(inner.flow.local())
+    }
+
+    /// The policy of an ICMP error that its own addresses do not lead into a tunnel: that of an
+    /// answer to the packet that it quotes, if the policy's SA allows that (RFC 4301 §6.2). The
+    /// flow cache does not remember it: the next error of its flow may quote another packet.
+    #[cold]
+    fn policy_by_quote(&self, item: &Item<'_>, inner: &Inner) -> Option<PolicyId> {
+        let quote = PacketSelector::quoted(item.buf.data(), &inner.flow, Direction::Out)?;
+        // Without ports it may be a later fragment, and some policy may select by ports.
+        let path = resolve(&quote.of_fragment(!quote.has_ports()), self.spd, self.table);
+        let Path::Protect(policy) = path else { return None };
+        self.table.sa(policy).filter(|sa| sa.passes_icmp()).map(|_| policy)
+    }
+
+    /// Plans an ICMP error for the SA of that policy.
+    #[cold]
+    fn plan_by_quote(
+        &mut self,
+        item: &mut Item<'_>,
+        inner: &Inner,
+        at: u8,
+        policy: PolicyId,
+    ) -> Option<OutboundPlan<'s>> {
+        if self.transit.is_some() && !self.transit_lets_pass(item, inner, Path::Protect(policy)) {
+            return None;
+        }
+        let sa = self.table.sa(policy)?;
+        match self.carries(item, sa) {
+            true => self.protect(item, inner, at, sa),
+            false => self.leave(item, inner, at, self.relay_shard(item, sa)),
+        }
     }
 
     /// Reports a missing SA. Only the node at home asks for it: several nodes would set up several.
@@ -287,7 +324,7 @@ impl<'s> Planner<'s, '_> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn protect(
         &mut self,
         item: &mut Item<'_>,

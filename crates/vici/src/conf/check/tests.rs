@@ -137,7 +137,8 @@ fn unread_keys_and_sections_are_faults() {
 fn duplicates_are_warnings() {
     let one = connection("gw", "local_ts = 10.1.0.0/16\nremote_ts = 10.2.0.0/16");
     let more = "connections {\ngw {\nremote_addrs = 192.0.2.9\n}\n}\n";
-    let other = connection("other", "local_ts = 10.1.0.0/16\nremote_ts = 10.2.0.0/16\nicmp = yes");
+    let other =
+        connection("other", "local_ts = 10.1.0.0/16\nremote_ts = 10.2.0.0/16\npolicies_fwd_out = yes");
     let files = [("swanctl.conf", "include *.inc\n"), ("1.inc", &one), ("2.inc", more), ("3.inc", &other)];
     let report = check(&files);
     assert_eq!(
@@ -147,8 +148,8 @@ fn duplicates_are_warnings() {
             "Warning 2.inc:3: connections.gw.remote_addrs: the value of 1.inc:3 has no effect",
             "Warning 3.inc:11: connections.other.children.net: has the same selectors as gw.net: outbound \
              traffic can use only one of them",
-            "Warning 3.inc:14: connections.other.children.net.icmp: yes has no effect: ICMP errors from addresses \
-             outside of the selectors are dropped",
+            "Warning 3.inc:14: connections.other.children.net.policies_fwd_out: yes has no effect: this gateway \
+             has no forward policies",
         ]
     );
     assert!(report.loads() && report.connections == 2);

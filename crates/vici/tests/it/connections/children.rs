@@ -109,6 +109,15 @@ fn scalars_of_a_child() {
 }
 
 #[test]
+fn the_icmp_errors_of_a_child() {
+    for (text, icmp) in [("yes", true), ("no", false)] {
+        assert_eq!(child_with("icmp", text).unwrap().icmp, icmp);
+    }
+    let why = "connections.gw.children.net.icmp: found \"perhaps\", expected yes or no";
+    assert_eq!(child_with("icmp", "perhaps").unwrap_err(), why);
+}
+
+#[test]
 fn the_mss_of_a_child() {
     let number = |octets| Mss::AtMost(NonZeroU16::new(octets).unwrap());
     for (text, mss) in [
