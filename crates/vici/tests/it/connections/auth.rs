@@ -89,8 +89,8 @@ fn sections_that_are_refused() {
         ),
         (
             Message::new().with_section("local", psk().with_section("cert-1", Message::new())),
-            "connections.gw.local.cert-1: found a section, but a certificate that the daemon reads from a file or \
-             token: use certs is not supported; leave the key out",
+            "connections.gw.local.cert-1: found a section, but a certificate that the daemon itself reads (name \
+             it in certs instead) is not supported; leave the key out",
         ),
         (
             Message::new().with_section("local", psk()).with("remote", "x"),
