@@ -87,10 +87,7 @@ impl Handshakes {
 
     fn end(&mut self, claimant: Claimant) {
         self.total = self.total.saturating_sub(1);
-        let count = self.networks.remove(&claimant.network()).unwrap_or_default().saturating_sub(1);
-        if count > 0 {
-            self.networks.insert(claimant.network(), count);
-        }
+        one_less(&mut self.networks, claimant.network());
     }
 
     /// A network of strangers may have as many jobs as there are free places: one network gets half
@@ -102,6 +99,14 @@ impl Handshakes {
         let free = of_strangers(limit).saturating_sub(self.total);
         let of_network = self.networks.get(&claimant.network()).copied().unwrap_or_default();
         free == 0 || of_network > free
+    }
+}
+
+/// Takes one from a count, and forgets a count of nothing.
+fn one_less<K: Ord>(counts: &mut BTreeMap<K, usize>, key: K) {
+    let count = counts.remove(&key).unwrap_or_default().saturating_sub(1);
+    if count > 0 {
+        counts.insert(key, count);
     }
 }
 
@@ -244,12 +249,7 @@ impl Jobs {
         match out.owner {
             JobOwner::Stranger(claimant) => self.strangers.end(claimant),
             JobOwner::HalfOpen(claimant) => self.half_open.end(claimant),
-            JobOwner::Peer(peer) => {
-                let count = self.peers.remove(&peer).unwrap_or_default().saturating_sub(1);
-                if count > 0 {
-                    self.peers.insert(peer, count);
-                }
-            }
+            JobOwner::Peer(peer) => one_less(&mut self.peers, peer),
         }
         Some(out)
     }

@@ -168,9 +168,7 @@ impl Environment {
         let admitted = |other: &&IkeSa| {
             other.is_in_charge() && other.connection == sa.connection && !self.loaded.is_revoked(other)
         };
-        let up = |child: &ChildSa| child.name == name && child.is_up();
-        self.loaded.is_revoked(sa)
-            && self.twins_of(sa).filter(admitted).any(|other| other.children.iter().any(up))
+        self.loaded.is_revoked(sa) && self.twins_of(sa).filter(admitted).any(|other| has_up(other, name))
     }
 
     /// True if another Child SA has this one's traffic, or is about to get it.

@@ -35,18 +35,15 @@ fn params(number: u32) -> ChildSaParams {
     }
 }
 
+/// Agreed for these selectors, with nothing out of the ordinary.
+fn agreed<'a>(params: &'a ChildSaParams, selectors: &'a SelectorPair) -> Agreed<'a> {
+    Agreed { params, selectors, configured: None, mss: Mss::Auto, icmp: false, spread: None }
+}
+
 fn install(sas: &mut Sas, policy: PolicyId, number: u32, activation: Activation) -> ChildSaId {
     let (child, params) = (ChildSaId(number.into()), params(number));
     let selectors = SelectorPair::new(&params.local_ts, &params.remote_ts);
-    let agreed = Agreed {
-        params: &params,
-        selectors: &selectors,
-        configured: None,
-        mss: Mss::Auto,
-        icmp: false,
-        spread: None,
-    };
-    sas.install(child, policy, agreed, activation, MTU, Library::AwsLc).unwrap();
+    sas.install(child, policy, agreed(&params, &selectors), activation, MTU, Library::AwsLc).unwrap();
     child
 }
 
@@ -161,14 +158,7 @@ fn the_stripes_of_a_spread_sa_go_with_it() {
     let mut sas = Sas::new(true);
     let (child, params) = (ChildSaId(1), params(1));
     let selectors = SelectorPair::new(&params.local_ts, &params.remote_ts);
-    let agreed = Agreed {
-        params: &params,
-        selectors: &selectors,
-        configured: None,
-        mss: Mss::Auto,
-        icmp: false,
-        spread: Some(Spread::Packet),
-    };
+    let agreed = Agreed { spread: Some(Spread::Packet), ..agreed(&params, &selectors) };
     sas.install(child, POLICY, agreed, Activation::WithPolicy, MTU, Library::AwsLc).unwrap();
     let stripe = |number: u64| Stripe {
         first_row: number * 10,

@@ -7,11 +7,11 @@ use crate::exchange::create_child::followup::{Next, next_link};
 use crate::exchange::create_child::ike;
 use crate::exchange::create_child::initiator;
 use crate::exchange::create_child::initiator::RequestedChild;
-use crate::exchange::create_child::replace::{serve_on, spi_of, start_outbound};
+use crate::exchange::create_child::replace::{serve_on, start_outbound};
 use crate::exchange::error::AnswerError;
 use crate::exchange::session::Session;
 use crate::message::{ExchangeType, IkeSpi, KeMethod, Notify, NotifyType, Payload, Payloads};
-use crate::output::{ChildSaId, Reason};
+use crate::output::Reason;
 use crate::sa::{
     AgreedChild, AgreedIke, ChildSa, Creating, KeyExchanges, Outbound, RequestKind, RivalSa, Series, Task,
     WantedIke, What,
@@ -115,8 +115,8 @@ pub(crate) fn child_response(
 pub(crate) fn let_rival_serve(session: &mut Session<'_>, creating: &Creating, asked: &RequestedChild) {
     let Some(RivalSa::Child(rival)) = creating.rival.as_ref().map(|rival| rival.sa) else { return };
     serve_on(session.sa, rival);
-    let sends = |id: &ChildSaId| session.sa.child(*id).is_some_and(ChildSa::is_sending);
-    let place = asked.replaces.filter(sends).and_then(|old| spi_of(session, old));
+    let old = asked.replaces.and_then(|old| session.sa.child(old));
+    let place = old.filter(|old| old.is_sending()).map(|old| old.params.spi_in);
     let serves = |child: &&mut ChildSa| child.is_installed() && child.outbound == Outbound::Retired;
     let Some(child) = session.sa.child_mut(rival).filter(serves) else { return };
     match place {
