@@ -43,6 +43,11 @@ pub(super) fn look(config: &Config, file: &Path, host: &dyn Host, report: &mut R
     if let more @ 1.. = warnings.count().saturating_sub(MAX_WARNINGS) {
         report.warn(format!("{name}: {more} warnings more: testudo check has them"));
     }
+    for connection in config.spread.keys().filter(|name| !found.named.contains(name)) {
+        report.warn(format!(
+            "[[spread]] spreads the connection \"{connection}\", which {name} does not have: compare the names"
+        ));
+    }
     report.would(format!(
         "get {} connections when swanctl loads {name}, and initiate {} children",
         found.connections, found.starts

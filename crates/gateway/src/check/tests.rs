@@ -355,6 +355,23 @@ fn warnings_about_connections_are_passed_on() {
     assert_eq!(warnings[20], "/etc/swanctl/swanctl.conf: 10 warnings more: testudo check has them");
 }
 
+/// A name that is misspelt would leave the tunnel on one node without a word.
+#[test]
+fn a_spread_connection_must_be_there() {
+    let nodes = "[cluster]\nnode = 1\nkey = \"/nonexistent/key\"\nvips = [\"192.0.2.9\"]\n[[cluster.nodes]]\nid = \
+                 1\naddresses = [\"10.0.0.1\"]\n[[cluster.nodes]]\nid = 2\naddresses = [\"10.0.0.2\"]\n";
+    let spread = |name: &str| {
+        let section = format!("[[spread]]\nconnection = \"{name}\"\nscheme = \"packet-sqf\"\n");
+        report(&(section + nodes), &Fake::new().with(SWANCTL, CONNECTION)).warnings
+    };
+    let of_spread = |warnings: Vec<String>| warnings.into_iter().find(|text| text.contains("[[spread]]"));
+    assert_eq!(of_spread(spread("gw")), None);
+    assert_eq!(
+        of_spread(spread("gw1")).unwrap(),
+        "[[spread]] spreads the connection \"gw1\", which /etc/swanctl/swanctl.conf does not have: compare the names"
+    );
+}
+
 #[test]
 fn connections_are_counted() {
     let mut host = Fake::new().with(SWANCTL, &CONNECTION.replace("  local {", "  mobike = yes\n  local {"));
