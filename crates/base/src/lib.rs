@@ -14,3 +14,4 @@ pub mod shard;
 pub mod siphash;
 pub mod spi;
 pub mod time;
+pub mod turn;

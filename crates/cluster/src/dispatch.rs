@@ -72,6 +72,8 @@ pub struct Ownership {
     pub ike: ShardSet,
     /// True for the one node that answers for the VIPs where nothing else decides.
     pub default_host: bool,
+    /// All nodes of the view let the lanes of spread tunnels take turns ([`testudo_base::turn`]).
+    pub in_turn: bool,
 }
 
 impl Ownership {
@@ -98,7 +100,8 @@ pub enum PrefixHome {
     /// Protected by Child SAs of this shard.
     Shard(Shard),
     /// Protected by spread Child SAs of this shard: each packet goes by its lane, and the shard's
-    /// row clock counts it.
+    /// row clock counts it. Lanes that take turns depend on what a node has counted
+    /// ([`testudo_base::turn`]): here they go by the hash.
     Spread(Shard, Spread),
     /// Protected by Child SAs of several shards, or by none yet.
     Ambiguous,

@@ -32,9 +32,10 @@ use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 /// the states of IKE SAs. 21 brought [`Effect::Replace`]. 22 brought Child SAs that are spread over
 /// the nodes, 23 [`Ranking::Balanced`] and other lanes. 24 brought [`Op::EngineNodes`]. 25 brought
 /// [`Op::LaneFloors`], [`Op::Prefer`], and SAs of their own for the ESP and AH that nodes relay. 26
-/// brought [`Op::ChildProven`]. 27 brought marks of shared keys into the states of IKE SAs.
+/// brought [`Op::ChildProven`]. 27 brought marks of shared keys into the states of IKE SAs. 28 brought
+/// lanes that take turns.
 pub(crate) const OLDEST: u8 = 15;
-pub(crate) const NEWEST: u8 = 27;
+pub(crate) const NEWEST: u8 = 28;
 /// The version that brought [`Op::Configure`] and all operations after it, and RFC 6311 in the
 /// states of IKE SAs.
 pub(crate) const CONTROL_PLANE: u8 = 16;
@@ -74,6 +75,9 @@ pub(crate) const PROOFS: u8 = 26;
 
 /// The version that brought marks of the shared keys on which they rest into the states of IKE SAs.
 const SHARED_KEYS: u8 = 27;
+
+/// The version that brought lanes that take turns ([`testudo_base::turn`]).
+pub(crate) const TURNS: u8 = 28;
 
 /// How nodes of this version rank for a shard.
 pub(crate) fn ranking(version: u8) -> Ranking {
@@ -375,6 +379,22 @@ impl Op {
 }
 
 impl Op {
+    fn stripe(&self) -> Option<&Stripe> {
+        match self {
+            Self::SpreadChild { stripe, .. } | Self::Stripe(stripe) => Some(stripe),
+            _ => None,
+        }
+    }
+
+    /// The same for a node that knows no turns. Nobody takes any while it is in the view.
+    fn without_turns(&self) -> Self {
+        let mut op = self.clone();
+        if let Self::SpreadChild { stripe, .. } | Self::Stripe(stripe) = &mut op {
+            stripe.by = stripe.by.by_hash();
+        }
+        op
+    }
+
     /// The first version that knows it.
     fn since(&self) -> u8 {
         match self {
@@ -398,6 +418,14 @@ impl Op {
 
 /// Encodes an update in this version. The octets hold keys.
 pub(crate) fn encode(version: u8, ops: &[Op]) -> Vec<u8> {
+    let takes_turns = |op: &Op| op.stripe().is_some_and(|stripe| stripe.by.turns().is_some());
+    match version < TURNS && ops.iter().any(takes_turns) {
+        true => encode_as(version, &ops.iter().map(Op::without_turns).collect::<Vec<_>>()),
+        false => encode_as(version, ops),
+    }
+}
+
+fn encode_as(version: u8, ops: &[Op]) -> Vec<u8> {
     debug_assert!(ops.iter().all(|op| op.since() <= version), "some member of the view knows it not");
     let mut size = 64 + ops.iter().map(Op::size).sum::<usize>();
     loop {

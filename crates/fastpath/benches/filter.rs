@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use testudo_base::lane::Spread;
 use testudo_base::spi::Shard;
 use testudo_fastpath::fib::PortIndex;
-use testudo_fastpath::filter::{self, ClusterFilter, Filter, FilterPort, Instance, PrefixUse};
+use testudo_fastpath::filter::{self, ClusterFilter, Filter, FilterPort, Instance, KeptShards, PrefixUse};
 use testudo_fastpath::mac::MacAddr;
 
 /// A test run comes from the loopback interface.
@@ -62,9 +62,9 @@ fn open(instance: &Instance) -> Filter {
         ("2001:db8:2:9::/64", PrefixUse::PASS),
         ("10.3.0.0/16", HOMED),
         ("2001:db8:3::/48", HOMED),
-        ("10.4.0.0/16", PrefixUse { spread: Some(Spread::Session), ..HOMED }),
-        ("10.5.0.0/16", PrefixUse { spread: Some(Spread::Packet), ..HOMED }),
-        ("2001:db8:5::/48", PrefixUse { spread: Some(Spread::Packet), ..HOMED }),
+        ("10.4.0.0/16", PrefixUse { spread: Some(Spread::SessionHash), ..HOMED }),
+        ("10.5.0.0/16", PrefixUse { spread: Some(Spread::PacketHash), ..HOMED }),
+        ("2001:db8:5::/48", PrefixUse { spread: Some(Spread::PacketHash), ..HOMED }),
     ];
     let prefixes = prefixes.map(|(prefix, to)| (prefix.parse().expect(prefix), to)).into();
     filter.set_prefixes(&prefixes).expect("prefixes");
@@ -79,7 +79,14 @@ fn addresses() -> BTreeSet<std::net::IpAddr> {
 fn in_cluster(mut filter: Filter, shards: [u64; 4]) -> Filter {
     let cluster = ClusterFilter { vips: addresses(), key: [1, 2], routed: false };
     filter.set_cluster(Some(&cluster)).expect("a cluster");
-    filter.set_shards([shards, shards, [0; 4]], shards != [0; 4]).expect("shares");
+    filter
+        .set_shards(KeptShards {
+            packets: shards,
+            ike: shards,
+            default_host: shards != [0; 4],
+            ..KeptShards::default()
+        })
+        .expect("shares");
     filter.set_fence(u64::MAX).expect("a fence");
     filter.track(SPI, 1).expect("an SA");
     filter

@@ -84,7 +84,8 @@ static __always_inline int is_by_destination(const struct arrival *arrival, __u3
 {
 	if (reason == WORKER_PROTECT)
 		return 1;
-	return arrival->way == TO_CLUSTER && home >> 8 == HOME_PACKETS;
+	return arrival->way == TO_CLUSTER &&
+	       (home >> 8 == HOME_PACKETS || home >> 8 == HOME_IN_TURN);
 }
 
 static __always_inline int classify_transit4(struct xdp_md *ctx, const struct arrival *arrival,

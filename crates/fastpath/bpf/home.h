@@ -20,6 +20,7 @@ enum home_kind {
 	HOME_EVERYBODY,
 	HOME_DEFAULT_HOST,
 	HOME_PACKETS,
+	HOME_IN_TURN,
 	HOME_PAIR,
 	HOME_IKE,
 };
@@ -39,6 +40,7 @@ static __always_inline int keeps(const struct cluster *cluster, __u32 home)
 	case HOME_DEFAULT_HOST:
 		return cluster->flags & CLUSTER_DEFAULT_HOST;
 	case HOME_PACKETS:
+	case HOME_IN_TURN:
 		return has_shard(cluster->packets, home) || has_shard(cluster->held, home);
 	case HOME_PAIR:
 		/* Mostly for the kernel, which cannot keep packets back. */
@@ -66,6 +68,8 @@ static __always_inline int at_home(const struct cluster *cluster, __u32 home, in
 		return reason;
 	if (!keeps(cluster, home))
 		return DROP_OTHER_NODE;
+	if (home >> 8 == HOME_IN_TURN && reason == WORKER_PROTECT)
+		return REASON_IN_TURN | (home & 0xff);
 	if (reason >= WORKER_PROTECT)
 		return reason;
 	return bpf_ktime_get_boot_ns() < cluster->deadline ? reason : DROP_FENCED;
@@ -143,13 +147,18 @@ static __always_inline __u32 home_of_prefix(struct xdp_md *ctx, const struct arr
 					    __u32 flags)
 {
 	__u32 shard = flags >> PREFIX_SHARD_SHIFT & 0xff;
+	int lane;
 
 	if (!(flags & PREFIX_HOMED))
 		return HOME(HOME_EVERYBODY, 0);
 	if (flags & (PREFIX_SPREAD_SESSION | PREFIX_SPREAD_PACKET) &&
 	    !(arrival->cluster->flags & CLUSTER_ROUTED)) {
 		advance_clock(arrival, shard);
-		shard = lane_of_packet(ctx, arrival->cluster, flags) & 0xff;
+		/* The others do not count what came here alone. */
+		if (arrival->way != TO_CLUSTER || !(arrival->cluster->flags & CLUSTER_IN_TURN))
+			flags &= ~(PREFIX_ROUND_ROBIN | PREFIX_SHORTEST_QUEUE);
+		lane = lane_of_packet(ctx, arrival->cluster, flags);
+		return HOME(lane & LANE_IN_TURN ? HOME_IN_TURN : HOME_PACKETS, lane & 0xff);
 	}
 	return HOME(HOME_PACKETS, shard);
 }

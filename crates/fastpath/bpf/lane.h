@@ -12,6 +12,7 @@
 
 #include "packet.h"
 #include "siphash.h"
+#include "turn.h"
 
 /* Odd and close to 2^32 divided by the golden ratio. */
 #define GOLDEN 0x9e3779b1U
@@ -61,7 +62,8 @@ static __always_inline void show(struct shown *shown, __u32 flags, __u8 proto,
 	__builtin_memcpy(&shown->own, head, sizeof(shown->own));
 }
 
-static __always_inline __u64 hash_ipv4(struct xdp_md *ctx, const __u64 key[2], __u32 flags)
+static __always_inline void look_at_ipv4(struct looks *looks, struct xdp_md *ctx,
+					 const __u64 key[2], __u32 flags)
 {
 	struct ipv4 *ip = octets_at(ctx, sizeof(struct ethernet));
 	void *end = (void *)(long)ctx->data_end;
@@ -71,7 +73,7 @@ static __always_inline __u64 hash_ipv4(struct xdp_md *ctx, const __u64 key[2], _
 	int is_fragment;
 
 	if ((void *)(ip + 1) > end)
-		return 0;
+		return;
 	header = (ip->version_length & 0x0f) * 4;
 	is_fragment = (ip->fragment & bpf_htons(IPV4_MORE_FRAGMENTS | IPV4_OFFSET_MASK)) != 0;
 	if (is_fragment || (flags & PREFIX_SPREAD_PACKET))
@@ -81,10 +83,13 @@ static __always_inline __u64 hash_ipv4(struct xdp_md *ctx, const __u64 key[2], _
 		     bpf_ntohs(ip->total_length) - header, end);
 	__builtin_memcpy(&words[0], &ip->src, sizeof(words[0]));
 	__builtin_memcpy(&words[1], &shown, sizeof(shown));
-	return short_siphash(key, words, 2, !!(flags & PREFIX_SPREAD_PACKET));
+	looks->hash = short_siphash(key, words, 2, !!(flags & PREFIX_SPREAD_PACKET));
+	looks->octets = bpf_ntohs(ip->total_length);
+	looks->is_whole = !is_fragment;
 }
 
-static __always_inline __u64 hash_ipv6(struct xdp_md *ctx, const __u64 key[2], __u32 flags)
+static __always_inline void look_at_ipv6(struct looks *looks, struct xdp_md *ctx,
+					 const __u64 key[2], __u32 flags)
 {
 	struct ipv6 *ip = octets_at(ctx, sizeof(struct ethernet));
 	void *end = (void *)(long)ctx->data_end;
@@ -94,7 +99,7 @@ static __always_inline __u64 hash_ipv6(struct xdp_md *ctx, const __u64 key[2], _
 	__u64 words[6];
 
 	if ((void *)(ip + 1) > end)
-		return 0;
+		return;
 	length = bpf_ntohs(ip->payload_length);
 	if (ip->next != PROTO_FRAGMENT)
 		show(&shown, flags, ip->next, (void *)fragment, length, end);
@@ -102,23 +107,33 @@ static __always_inline __u64 hash_ipv6(struct xdp_md *ctx, const __u64 key[2], _
 		shown.identification = fragment->id;
 	__builtin_memcpy(&words[0], &ip->src, 4 * sizeof(words[0]));
 	__builtin_memcpy(&words[4], &shown, sizeof(shown));
-	return short_siphash(key, words, 5, !!(flags & PREFIX_SPREAD_PACKET));
+	looks->hash = short_siphash(key, words, 5, !!(flags & PREFIX_SPREAD_PACKET));
+	looks->octets = length + sizeof(*ip);
+	/* Which of them is a fragment shows only behind the last of these. */
+	looks->is_whole = !is_extension(ip->next);
 }
+
+/* Beside a lane: what was counted decided, so nobody can find the lane again. */
+#define LANE_IN_TURN 0x100
 
 /*
  * The lane of a clear packet for a prefix with these flags, whose IP header is consistent. A
- * function that the kernel verifies once.
+ * function that the kernel verifies once. Fragments of a datagram must meet: none takes a turn.
  */
 __noinline int lane_of_packet(struct xdp_md *ctx, const struct cluster *cluster, __u32 flags)
 {
 	const __u8 *first = octets_at(ctx, sizeof(struct ethernet));
-	__u64 hash;
+	struct looks looks = {};
 
 	if (!cluster || (void *)(first + 1) > (void *)(long)ctx->data_end)
 		return 0;
-	hash = *first >> 4 == 4 ? hash_ipv4(ctx, cluster->key, flags)
-				: hash_ipv6(ctx, cluster->key, flags);
-	return hash & 0xff;
+	if (*first >> 4 == 4)
+		look_at_ipv4(&looks, ctx, cluster->key, flags);
+	else
+		look_at_ipv6(&looks, ctx, cluster->key, flags);
+	if (looks.is_whole && (flags & (PREFIX_ROUND_ROBIN | PREFIX_SHORTEST_QUEUE)))
+		return LANE_IN_TURN | lane_in_turn(flags, &looks);
+	return looks.hash & 0xff;
 }
 
 #endif

@@ -24,6 +24,7 @@
 #define MAX_DROPPED 1024
 #define HEAD_OCTETS 64
 #define SHARDS 256
+#define TURN_QUEUES 16
 
 /*
  * The owner of these maps. Interface numbers are only valid in the network namespace, identified by
@@ -43,11 +44,13 @@ struct layout {
 #define CLASS_ESP_IN_UDP 3
 #define CLASS_PROTECT_FLOODED 4
 #define CLASS_CLEAR 5
+#define CLASS_PROTECT_IN_TURN 6
 
 struct stamp {
 	__u8 magic;
 	__u8 class;
-	__u16 port; /* in the machine's byte order */
+	__u8 port;
+	__u8 lane; /* with CLASS_PROTECT_IN_TURN: a worker cannot find it again */
 };
 
 /* Clear packets from a protected prefix are discarded on this port. */
@@ -95,6 +98,9 @@ struct port {
  */
 #define PREFIX_SPREAD_SESSION 128
 #define PREFIX_SPREAD_PACKET 65536
+/* Only with PREFIX_SPREAD_PACKET: lanes take turns, or those with few octets are taken. */
+#define PREFIX_ROUND_ROBIN 131072
+#define PREFIX_SHORTEST_QUEUE 262144
 #define PREFIX_SHARD_SHIFT 8
 
 /* Kinds of local addresses: any, and one that all nodes have. */
@@ -113,6 +119,8 @@ struct port {
 #define CLUSTER_ROUTED 8
 /* Some sources are dropped. Also of a lone gateway, whose entry has no other flag. */
 #define CLUSTER_DROPS_SOURCES 16
+/* Lanes take turns: all nodes know how. */
+#define CLUSTER_IN_TURN 32
 
 /*
  * What a node keeps of the packets that all nodes get; with CLUSTER_ROUTED, it keeps all. Written
@@ -136,6 +144,14 @@ struct seen {
 	__u64 number; /* the highest that was seen, counted on beyond 32 bits */
 	__u32 flags;
 	__u32 zero;
+};
+
+/* What was counted for the spread prefixes of one shard. */
+struct turn {
+	__u32 next;
+	__u32 base; /* the first lane of the first queue; the lowest octet counts */
+	__u32 queues[TURN_QUEUES];
+	__u32 mark; /* what the last mark has shown */
 };
 
 /* The beginning of a packet, from the IP header on. */

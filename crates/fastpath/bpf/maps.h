@@ -113,6 +113,14 @@ struct {
 	__type(value, __u64);
 } clocks SEC(".maps");
 
+/* By shard: whose turn it is among the lanes of its spread prefixes. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, SHARDS);
+	__type(key, __u32);
+	__type(value, struct turn);
+} turns SEC(".maps");
+
 /*
  * Datagrams to port 4500 whose first fragment is for a worker, with its time (nanoseconds since
  * boot).

@@ -47,4 +47,7 @@ enum reason {
 	REASONS,
 };
 
+/* WORKER_PROTECT, with the lane that it has taken in turn in the lowest octet. */
+#define REASON_IN_TURN 0x10000
+
 #endif

@@ -73,7 +73,8 @@ static __always_inline __u8 class_of(__u32 reason)
 }
 
 /* Writes the stamp into the four octets before the packet, where the worker expects it. */
-static __always_inline int stamp(struct xdp_md *ctx, const struct port *port, __u8 class)
+static __always_inline int stamp(struct xdp_md *ctx, const struct port *port, __u8 class,
+				 __u8 lane)
 {
 	struct stamp *stamp;
 
@@ -88,12 +89,13 @@ static __always_inline int stamp(struct xdp_md *ctx, const struct port *port, __
 	stamp->magic = STAMP_MAGIC;
 	stamp->class = class;
 	stamp->port = port->index;
+	stamp->lane = lane;
 	return 1;
 }
 
 /* Without a worker's socket the packet is dropped: fail closed after the daemon's death. */
 static __always_inline int to_worker(struct xdp_md *ctx, const struct arrival *arrival,
-				     __u32 reason)
+				     __u32 reason, __u8 class, __u8 lane)
 {
 	const struct port *port = arrival->port;
 	__u32 key = port->index * MAX_QUEUES + ctx->rx_queue_index;
@@ -105,7 +107,7 @@ static __always_inline int to_worker(struct xdp_md *ctx, const struct arrival *a
 		return drop(port, DROP_QUEUE_RANGE);
 	if (arrival->way == TO_OTHERS)
 		return drop(port, DROP_OTHER_HOST);
-	if (!stamp(ctx, port, class_of(reason)))
+	if (!stamp(ctx, port, class, lane))
 		return drop(port, DROP_NO_METADATA);
 	action = bpf_redirect_map(&xsks, key, XDP_DROP);
 	count(port, action == XDP_REDIRECT ? reason : DROP_NO_SOCKET);
@@ -130,7 +132,9 @@ static __always_inline int act(struct xdp_md *ctx, const struct arrival *arrival
 	if (reason < WORKER_PROTECT)
 		return pass(ctx, arrival, reason);
 	if (reason < DROP_NO_SOCKET)
-		return to_worker(ctx, arrival, reason);
+		return to_worker(ctx, arrival, reason, class_of(reason), 0);
+	if (reason >= REASON_IN_TURN)
+		return to_worker(ctx, arrival, WORKER_PROTECT, CLASS_PROTECT_IN_TURN, reason);
 	if (reason == DROP_CLEAR_INBOUND) {
 		if (is_for_another_host(ctx, arrival))
 			return drop(arrival->port, DROP_OTHER_HOST);

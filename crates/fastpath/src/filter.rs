@@ -33,7 +33,7 @@ mod tests;
 pub use bpffs::{BPFFS, Instance};
 pub use cleanup::{Cleaned, cleanup};
 pub use clocks::RowClocks;
-pub use cluster::ClusterFilter;
+pub use cluster::{ClusterFilter, KeptShards};
 pub use counters::{CounterSet, FilterCounters};
 pub use error::{FilterError, Result};
 pub use layout::{Class, MAX_DROPPED, MAX_PORTS, MAX_QUEUES, PrefixUse, STAMP_LEN, STAMP_MAGIC, Stamp};

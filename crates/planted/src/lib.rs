@@ -65,6 +65,10 @@ plants! {
     SameStripe = "same-stripe",
     /// A node that takes lanes over knows nothing of the numbers accepted in them.
     NoLaneFloor = "no-lane-floor",
+    /// A node accepts numbers of lanes that another node carries.
+    LaneOwnedTwice = "lane-owned-twice",
+    /// A node that has missed a packet counts on through all marks, and is one behind the others.
+    MarkIgnored = "mark-ignored",
     /// The standby is the next rank among the nodes that this node does not suspect.
     StandbyBySuspicion = "standby-by-suspicion",
     /// All nodes make IVs under the same sender ID.

@@ -53,6 +53,12 @@ impl<'a> PacketBuf<'a> {
         self.start == self.end
     }
 
+    /// The octet directly before the packet, where its owner may keep a note on it.
+    #[inline]
+    pub fn octet_before(&self) -> Option<u8> {
+        self.frame.get(self.start.checked_sub(1)?).copied()
+    }
+
     /// Octets free before the packet.
     #[inline]
     pub fn headroom(&self) -> usize {

@@ -109,7 +109,7 @@ impl Lone {
     }
 
     fn clear(&mut self, packet: &[u8]) {
-        let done = self.plane.outbound(packet);
+        let done = self.plane.outbound(packet, None);
         if done.verdict == Verdict::Forward {
             let esp = probe::esp(&done.packet);
             let key = esp.and_then(|esp| self.plane.key_out(esp.spi, esp.to));

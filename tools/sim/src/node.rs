@@ -23,7 +23,7 @@ use std::time::Duration;
 use testudo_base::lane::Spread;
 use testudo_base::shard::ShardSet;
 use testudo_base::spi::{Shard, Spi};
-use testudo_cluster::dispatch::{Home, Ownership, ike_shard};
+use testudo_cluster::dispatch::{Ownership, ike_shard};
 use testudo_cluster::group::{ClusterKey, GroupConfig, Ingress, NoQuorum, QuorumRule, Rosters, Standing};
 use testudo_cluster::member::{
     CarrierTable, Class, Effect as Change, Member, MemberConfig, MemberOutput, PieceName, ShardPackets,
@@ -66,6 +66,7 @@ pub struct Node {
     /// Of the filter: the spread SAs, by SPI; and how many of their clear packets it has counted.
     spread: BTreeMap<Spi, Spread>,
     clocks: Arc<Clocks>,
+    dealt: spread::Dealt,
     /// Packets that the filter has passed and that were not processed yet, and whether each was
     /// unseen.
     arrived: BTreeMap<(u32, u32), bool>,
@@ -93,7 +94,7 @@ struct HeldPacket {
 #[derive(Clone, Copy)]
 enum Way {
     In,
-    Out,
+    Out(Option<Shard>),
 }
 
 impl Node {
@@ -156,6 +157,7 @@ impl Node {
             seen: BTreeMap::new(),
             spread: BTreeMap::new(),
             clocks,
+            dealt: spread::Dealt::default(),
             arrived: BTreeMap::new(),
             resting: BTreeMap::new(),
             held: Vec::new(),
@@ -215,17 +217,18 @@ impl Node {
         }
     }
 
-    fn clear(&mut self, packet: &[u8]) {
-        let done = self.plane.outbound(packet);
+    /// Works on a clear packet. `lane`: the one that it has taken in turn.
+    fn clear(&mut self, packet: &[u8], lane: Option<Shard>) {
+        let done = self.plane.outbound(packet, lane);
         if done.verdict == Verdict::Held {
-            return self.held.push(HeldPacket { packet: packet.to_vec(), way: Way::Out });
+            return self.held.push(HeldPacket { packet: packet.to_vec(), way: Way::Out(lane) });
         }
         if done.verdict != Verdict::Forward {
             return;
         }
         let esp = probe::esp(&done.packet);
         let key = esp.and_then(|esp| self.plane.key_out(esp.spi, esp.to));
-        let shard = self.shard_of_sent(packet);
+        let shard = lane.or_else(|| self.shard_of_sent(packet));
         shard.into_iter().for_each(|shard| self.count_carried(shard));
         let provisional = shard.is_some_and(|shard| self.provisional.contains(shard));
         self.effects.push(Effect::Outer(Sent { packet: done.packet, key, shard, provisional }));
@@ -336,7 +339,8 @@ impl Host for Node {
             }
             Input::Clear(packet) => {
                 looks = false;
-                self.clear(&packet);
+                let lane = self.dealt.take(&packet);
+                self.clear(&packet, lane);
             }
             Input::Timeout => {
                 self.tell_marks(now);
@@ -396,7 +400,7 @@ impl Host for Node {
         if self.plane.by_spi(Spi(esp.spi)).is_some() {
             self.seen.insert(esp.spi, before.max(esp.sequence));
         }
-        let ours = self.shown.keeps(Home::Packets(self.lane_in(&esp)));
+        let ours = self.keeps_esp(&esp);
         if ours {
             self.arrived.entry((esp.spi, esp.sequence)).or_insert(before < esp.sequence);
         }

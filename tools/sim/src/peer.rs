@@ -108,7 +108,7 @@ impl Peer {
     /// Processes a clear packet of a client in its network.
     pub fn handle_clear(&mut self, now: Time, packet: &[u8]) {
         self.plane.set_now(now.0.as_millis() as u64);
-        let done = self.plane.outbound(packet);
+        let done = self.plane.outbound(packet, None);
         if done.verdict == Verdict::Forward {
             self.effects.push(Effect::Esp(done.packet));
         }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use testudo_base::lane::Spread;
-use testudo_base::spi::{SenderId, Spi};
+use testudo_base::spi::{SenderId, Shard, Spi};
 use testudo_crypto::Library;
 use testudo_ike::output::{ChildSaId, Path};
 use testudo_ipsec::dataplane::{
@@ -245,24 +245,26 @@ impl Plane {
         }
     }
 
-    /// Processes a clear packet for a peer.
-    pub fn outbound(&mut self, packet: &[u8]) -> Done {
-        self.run(packet, Ingress::Port, |pipeline, items| pipeline.outbound(items, &Sources::default()))
+    /// Processes a clear packet for a peer. `lane`: the one that it has taken in turn.
+    pub fn outbound(&mut self, packet: &[u8], lane: Option<Shard>) -> Done {
+        self.run(packet, lane, |pipeline, items| pipeline.outbound(items, &Sources::default()))
     }
 
     /// Processes a packet from a peer.
     pub fn inbound(&mut self, packet: &[u8]) -> Done {
-        self.run(packet, Ingress::Port, Dataplane::inbound)
+        self.run(packet, None, Dataplane::inbound)
     }
 
     fn run(
         &mut self,
         packet: &[u8],
-        ingress: Ingress,
+        lane: Option<Shard>,
         with: impl Fn(&mut Dataplane, &mut [Item<'_>]),
     ) -> Done {
         let mut frame = vec![0; packet.len() + 2 * HEADROOM_OCTETS];
         frame[HEADROOM_OCTETS..HEADROOM_OCTETS + packet.len()].copy_from_slice(packet);
+        frame[HEADROOM_OCTETS - 1] = lane.map_or(0, |lane| lane.0);
+        let ingress = if lane.is_some() { Ingress::InTurn } else { Ingress::Port };
         let buf = PacketBuf::new(&mut frame, HEADROOM_OCTETS, packet.len()).expect("inside");
         let mut items = [Item::new(buf, ingress)];
         with(&mut self.pipeline, &mut items);

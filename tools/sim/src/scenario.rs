@@ -81,11 +81,18 @@ fn spread(seed: u64, peers: usize) -> Vec<Option<Spread>> {
     let mut random = Random::new(seed ^ 0x5b1e_ad00_5b1e_ad00);
     let some = random.permille(400);
     let mut one = || match random.below(3) {
-        0 => Some(Spread::Session),
-        1 => Some(Spread::Packet),
+        0 => Some(Spread::SessionHash),
+        1 => Some(Spread::PacketHash),
         _ => None,
     };
-    (0..peers).map(|_| one().filter(|_| some)).collect()
+    let spread = (0..peers).map(|_| one().filter(|_| some));
+    let mut random = Random::new(seed ^ 0x7042_7042_7042_7042);
+    let by_turns = |spread| match (spread, random.below(4)) {
+        (Some(Spread::PacketHash), 0) => Some(Spread::PacketRr),
+        (Some(Spread::PacketHash), 1) => Some(Spread::PacketSqf),
+        (other, _) => other,
+    };
+    spread.map(by_turns).collect()
 }
 
 /// Lets some nodes of some worlds speak an older version of the replication protocol at every other

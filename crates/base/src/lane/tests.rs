@@ -59,25 +59,28 @@ fn consecutive_numbers_meet_all_lanes_alike() {
 fn a_session_takes_one_lane_and_its_packets_take_many() {
     let v4 = |sequence: u32| ipv4(TCP, sequence as u16, 0x4000, &tcp(sequence));
     let v6 = |sequence: u32| ipv6(TCP, &tcp(sequence));
-    assert_eq!([lanes(Spread::Session, (0..100).map(v4)), lanes(Spread::Session, (0..100).map(v6))], [1, 1]);
-    assert!(lanes(Spread::Packet, (0..100).map(v4)) > 60);
-    assert!(lanes(Spread::Packet, (0..100).map(v6)) > 60);
+    assert_eq!(
+        [lanes(Spread::SessionHash, (0..100).map(v4)), lanes(Spread::SessionHash, (0..100).map(v6))],
+        [1, 1]
+    );
+    assert!(lanes(Spread::PacketHash, (0..100).map(v4)) > 60);
+    assert!(lanes(Spread::PacketHash, (0..100).map(v6)) > 60);
     let other = ipv4(TCP, 0, 0x4000, &[&[0x9c, 0x41][..], &tcp(0)[2..]].concat());
-    assert_ne!(of_packet(key(), Spread::Session, &other), of_packet(key(), Spread::Session, &v4(0)));
+    assert_ne!(of_packet(key(), Spread::SessionHash, &other), of_packet(key(), Spread::SessionHash, &v4(0)));
 }
 
 #[test]
 fn a_datagram_without_an_identification_shows_what_it_carries() {
     let datagram = |number: u32| ipv6(UDP, &udp(0, &[&number.to_be_bytes()[..], &[0; 4]].concat()));
-    assert!(lanes(Spread::Packet, (0..100).map(datagram)) > 60);
+    assert!(lanes(Spread::PacketHash, (0..100).map(datagram)) > 60);
     let short = |number: u32| ipv6(UDP, &udp(0, &number.to_be_bytes()));
-    assert_eq!(lanes(Spread::Packet, (0..100).map(short)), 1, "it carries too little");
+    assert_eq!(lanes(Spread::PacketHash, (0..100).map(short)), 1, "it carries too little");
 }
 
 /// A worker completes an open checksum after the filter has seen the packet.
 #[test]
 fn checksums_do_not_count() {
-    for spread in [Spread::Session, Spread::Packet] {
+    for spread in [Spread::SessionHash, Spread::PacketHash] {
         let of = |checksum| ipv4(UDP, 9, 0x4000, &udp(checksum, b"some data"));
         assert_eq!(lanes(spread, [0, 0xbeef].map(of).into_iter()), 1);
     }
@@ -85,7 +88,7 @@ fn checksums_do_not_count() {
 
 #[test]
 fn fragments_of_a_datagram_take_one_lane() {
-    for spread in [Spread::Session, Spread::Packet] {
+    for spread in [Spread::SessionHash, Spread::PacketHash] {
         let v4 = |offset: u16| ipv4(UDP, 4711, 0x2000 | offset, &udp(offset, &[offset as u8; 64]));
         assert_eq!(lanes(spread, (0..10).map(v4)), 1);
         let v6 =
@@ -99,7 +102,7 @@ fn fragments_of_a_datagram_take_one_lane() {
 fn octets_behind_the_packet_do_not_count() {
     for whole in [ipv4(UDP, 9, 0, &udp(0, b"abc")), ipv6(UDP, &udp(0, b"abc")), ipv4(1, 9, 0, &[8, 0, 1])] {
         let padded = [&whole[..], &[0xaa; 20]].concat();
-        for spread in [Spread::Session, Spread::Packet] {
+        for spread in [Spread::SessionHash, Spread::PacketHash] {
             assert_eq!(of_packet(key(), spread, &whole), of_packet(key(), spread, &padded));
         }
     }
@@ -108,6 +111,6 @@ fn octets_behind_the_packet_do_not_count() {
 #[test]
 fn what_is_no_packet_has_a_lane_too() {
     for octets in [&[][..], &[0x45; 19], &[0x60; 39], &[0x50; 64], &[0x4f; 24]] {
-        of_packet(key(), Spread::Packet, octets);
+        of_packet(key(), Spread::PacketHash, octets);
     }
 }

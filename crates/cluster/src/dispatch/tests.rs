@@ -18,9 +18,9 @@ fn dispatch() -> Dispatch {
             prefix("10.0.0.0", 8, PrefixHome::Ambiguous),
             prefix("10.2.0.0", 16, PrefixHome::Shard(Shard(42))),
             prefix("10.2.9.0", 24, PrefixHome::Pass),
-            prefix("10.4.0.0", 16, PrefixHome::Spread(Shard(42), Spread::Packet)),
+            prefix("10.4.0.0", 16, PrefixHome::Spread(Shard(42), Spread::PacketHash)),
             prefix("::", 0, PrefixHome::Shard(Shard(43))),
-            prefix("2001:db8:4::", 48, PrefixHome::Spread(Shard(43), Spread::Session)),
+            prefix("2001:db8:4::", 48, PrefixHome::Spread(Shard(43), Spread::SessionHash)),
         ]),
         spread: [SPREAD].into(),
         key: SipKey::new([3; 16]),
@@ -171,12 +171,12 @@ fn packets_of_a_spread_tunnel_go_by_their_lanes() {
 
         let tcp = [&[0x9c, 0x40, 0, 80][..], &number.to_be_bytes(), &[0; 12]].concat();
         let one = v4("172.16.0.7", "10.4.3.4", 6, 0, &tcp);
-        let lane = lane::of_packet(dispatch().key, Spread::Packet, &one);
+        let lane = lane::of_packet(dispatch().key, Spread::PacketHash, &one);
         assert_eq!(flooded(&one), Some(Home::Packets(lane)));
         assert_eq!(dispatch().home(Arrival::Own, &one), Some(Home::Packets(lane)));
         lanes.insert(lane);
         let of_session = v6(PEER6, "2001:db8:4::1", 6, &tcp);
-        let lane = lane::of_packet(dispatch().key, Spread::Session, &of_session);
+        let lane = lane::of_packet(dispatch().key, Spread::SessionHash, &of_session);
         assert_eq!(flooded(&of_session), Some(Home::Packets(lane)));
     }
     assert!(lanes.len() > 250, "{}", lanes.len());

@@ -9,7 +9,9 @@ use super::{MemberConfig, MemberCounters, MemberOutput};
 use crate::alloc::{ClusterAllocator, Shared, hash_key};
 use crate::group::{Durable, Group, Position, ViewStart};
 use crate::node::{NodeId, names};
-use crate::update::{Answer, Answered, CONTROL_PLANE, FOLLOWING, LANE_FLOORS, PROOFS, Preference, SPREADING};
+use crate::update::{
+    Answer, Answered, CONTROL_PLANE, FOLLOWING, LANE_FLOORS, PROOFS, Preference, SPREADING, TURNS,
+};
 use commits::Commits;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -146,6 +148,11 @@ impl Core {
     /// Behind routers that came with [`LANE_FLOORS`].
     pub(super) fn can_spread(&self) -> bool {
         self.view.version >= if self.is_routed() { LANE_FLOORS } else { SPREADING }
+    }
+
+    /// True if all members of the view let lanes take turns, and see the same packets.
+    pub(super) fn takes_turns(&self) -> bool {
+        self.view.version >= TURNS && !self.is_routed()
     }
 
     /// True if all members of the view know [`crate::update::Op::LaneFloors`].

@@ -147,7 +147,7 @@ pub(super) fn child(shard: Shard, number: u32) -> ChildReplica {
 /// The first stripe of a Child SA, for both nodes.
 pub(super) fn stripe(spi: Spi) -> Stripe {
     let nodes = vec![id(1), id(2)];
-    Stripe { spi, by: Spread::Packet, first_row: 0, rows: 1 << 16, start: 1, nodes }
+    Stripe { spi, by: Spread::PacketHash, first_row: 0, rows: 1 << 16, start: 1, nodes }
 }
 
 /// A Child SA that is spread.

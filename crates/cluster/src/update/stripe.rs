@@ -58,7 +58,7 @@ mod tests {
         ) {
             let nodes: Vec<NodeId> = numbers.into_iter().filter_map(NodeId::new).collect();
             let stripe =
-                Stripe { spi: Spi(0x0100_0400), by: Spread::Packet, first_row: 7, rows, start, nodes: nodes.clone() };
+                Stripe { spi: Spi(0x0100_0400), by: Spread::PacketHash, first_row: 7, rows, start, nodes: nodes.clone() };
             let mut all = BTreeSet::new();
             for node in &nodes {
                 let part = stripe.part_of(*node).unwrap();

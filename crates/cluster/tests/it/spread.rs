@@ -11,7 +11,7 @@ const BY_PACKET: Syncs = Syncs {
     version: None,
     asked: false,
     unknown: false,
-    spread: Some(Spread::Packet),
+    spread: Some(Spread::PacketHash),
     routed: false,
     stays: None,
 };

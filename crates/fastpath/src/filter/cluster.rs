@@ -2,8 +2,8 @@
 
 use super::error::Result;
 use super::layout::{
-    ADDRESS, CLUSTER_DEFAULT_HOST, CLUSTER_DROPS_SOURCES, CLUSTER_ON, CLUSTER_ROUTED, CLUSTER_SPREAD,
-    ClusterValue, UNSELECTED, VIP, seen_number, seen_value,
+    ADDRESS, CLUSTER_DEFAULT_HOST, CLUSTER_DROPS_SOURCES, CLUSTER_IN_TURN, CLUSTER_ON, CLUSTER_ROUTED,
+    CLUSTER_SPREAD, ClusterValue, UNSELECTED, VIP, seen_number, seen_value,
 };
 use super::{FIRST_KEY, Filter};
 use std::collections::BTreeSet;
@@ -18,6 +18,21 @@ pub struct ClusterFilter {
     pub key: [u64; 2],
     /// Routers bring each packet to one node alone, which keeps it.
     pub routed: bool,
+}
+
+/// What this node keeps of the packets that all nodes receive. Each set has 256 bits, shard 0 first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KeptShards {
+    /// Shards whose packets it keeps.
+    pub packets: [u64; 4],
+    /// Shards whose IKE it keeps.
+    pub ike: [u64; 4],
+    /// Shards whose packets it keeps for the worker alone.
+    pub held: [u64; 4],
+    /// It is the default host: it keeps all other packets to a VIP.
+    pub default_host: bool,
+    /// The lanes of spread prefixes take turns where the prefix says so.
+    pub in_turn: bool,
 }
 
 impl Filter {
@@ -42,15 +57,15 @@ impl Filter {
         }
     }
 
-    /// Sets which packets this node keeps from the next packet on: the packets of `packets` shards,
-    /// the IKE of `ike` shards, for the worker alone the packets of `held` shards (each a set of
-    /// 256 bits, shard 0 first), and as the default host all other packets to a VIP.
-    pub fn set_shards(&mut self, [packets, ike, held]: [[u64; 4]; 3], default_host: bool) -> Result<()> {
+    /// Sets which packets this node keeps from the next packet on.
+    pub fn set_shards(&mut self, kept: KeptShards) -> Result<()> {
+        let KeptShards { packets, ike, held, default_host, in_turn } = kept;
         self.cluster.packets = packets;
         self.cluster.ike = ike;
         self.cluster.held = held;
-        self.cluster.flags &= !CLUSTER_DEFAULT_HOST;
+        self.cluster.flags &= !(CLUSTER_DEFAULT_HOST | CLUSTER_IN_TURN);
         self.cluster.flags |= if default_host { CLUSTER_DEFAULT_HOST } else { 0 };
+        self.cluster.flags |= if in_turn { CLUSTER_IN_TURN } else { 0 };
         self.write_cluster()
     }
 

@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use testudo_base::lane::Spread;
 use testudo_base::prefix::Prefix;
 use testudo_base::spi::{Shard, Spi};
+use testudo_base::turn::Rule;
 use testudo_ipsec::dataplane::{HEAD_OCTETS, Sample};
 
 /// Grows with every change of a map or of a value's meaning, but not with a map or a flag that an
@@ -33,6 +34,8 @@ const PREFIX_OPEN_TO_HOST: u32 = 32;
 const PREFIX_FOR_ANYBODY: u32 = 64;
 const PREFIX_SPREAD_SESSION: u32 = 128;
 const PREFIX_SPREAD_PACKET: u32 = 65536;
+const PREFIX_ROUND_ROBIN: u32 = 131_072;
+const PREFIX_SHORTEST_QUEUE: u32 = 262_144;
 const PREFIX_SHARD_SHIFT: u32 = 8;
 const PORT_FLOODED: u16 = 2;
 const PORT_KNOWN: u16 = 4;
@@ -49,6 +52,7 @@ pub(super) const CLUSTER_DEFAULT_HOST: u32 = 2;
 pub(super) const CLUSTER_SPREAD: u32 = 4;
 pub(super) const CLUSTER_ROUTED: u32 = 8;
 pub(super) const CLUSTER_DROPS_SOURCES: u32 = 16;
+pub(super) const CLUSTER_IN_TURN: u32 = 32;
 /// Octets of `struct clear_head`.
 pub(super) const HEAD_LEN: usize = 4 + HEAD_OCTETS;
 /// Bit: the packets of an SPI are dealt out by their numbers.
@@ -73,6 +77,8 @@ pub enum Class {
     ProtectFlooded = 4,
     /// In clear, from a prefix for which the policies decide.
     Clear = 5,
+    /// To a spread prefix whose lanes take turns: to be encrypted.
+    ProtectInTurn = 6,
 }
 
 /// The four octets that the filter writes directly before a packet for a worker.
@@ -82,22 +88,25 @@ pub struct Stamp {
     pub class: Class,
     /// The port that received it.
     pub port: PortIndex,
+    /// The lane that it has taken, with [`Class::ProtectInTurn`].
+    pub lane: Shard,
 }
 
 impl Stamp {
     /// Reads a stamp. `None` if the octets are no stamp, which means that the filter is not ours.
     #[inline]
     pub fn read(octets: [u8; STAMP_LEN]) -> Option<Self> {
-        let [STAMP_MAGIC, class, port_0, port_1] = octets else { return None };
+        let [STAMP_MAGIC, class, port, lane] = octets else { return None };
         let class = match class {
             1 => Class::Protect,
             2 => Class::Esp,
             3 => Class::EspInUdp,
             4 => Class::ProtectFlooded,
             5 => Class::Clear,
+            6 => Class::ProtectInTurn,
             _ => return None,
         };
-        Some(Self { class, port: PortIndex(u16::from_ne_bytes([port_0, port_1])) })
+        Some(Self { class, port: PortIndex(port.into()), lane: Shard(lane) })
     }
 }
 
@@ -156,22 +165,14 @@ impl PrefixUse {
         let within = if self.within { PREFIX_WITHIN } else { 0 };
         let anybody = if self.for_anybody { PREFIX_FOR_ANYBODY } else { 0 };
         let home = self.home.map_or(0, |shard| PREFIX_HOMED | u32::from(shard.0) << PREFIX_SHARD_SHIFT);
-        let spread = match self.spread {
-            Some(Spread::Session) => PREFIX_SPREAD_SESSION,
-            Some(Spread::Packet) => PREFIX_SPREAD_PACKET,
-            None => 0,
-        };
+        let spread = self.spread.map_or(0, spread_flags);
         (to | from | judge | open | within | anybody | home | spread).to_ne_bytes()
     }
 
     pub(super) fn decode(value: [u8; 4]) -> Self {
         let flags = u32::from_ne_bytes(value);
         let has = |flag: u32| flags & flag != 0;
-        let spread = match (has(PREFIX_SPREAD_PACKET), has(PREFIX_SPREAD_SESSION)) {
-            (true, _) => Some(Spread::Packet),
-            (false, true) => Some(Spread::Session),
-            (false, false) => None,
-        };
+        let spread = Spread::ALL.into_iter().find(|spread| spread_flags(*spread) == flags & SPREAD_FLAGS);
         Self {
             spread,
             protect_to: has(PREFIX_PROTECT_TO),
@@ -182,6 +183,19 @@ impl PrefixUse {
             for_anybody: has(PREFIX_FOR_ANYBODY),
             home: has(PREFIX_HOMED).then_some(Shard((flags >> PREFIX_SHARD_SHIFT) as u8)),
         }
+    }
+}
+
+/// The flags that say how a prefix is spread.
+const SPREAD_FLAGS: u32 =
+    PREFIX_SPREAD_SESSION | PREFIX_SPREAD_PACKET | PREFIX_ROUND_ROBIN | PREFIX_SHORTEST_QUEUE;
+
+fn spread_flags(spread: Spread) -> u32 {
+    let by = if spread.is_by_session() { PREFIX_SPREAD_SESSION } else { PREFIX_SPREAD_PACKET };
+    by | match spread.turns() {
+        None => 0,
+        Some(Rule::RoundRobin) => PREFIX_ROUND_ROBIN,
+        Some(Rule::ShortestQueue) => PREFIX_SHORTEST_QUEUE,
     }
 }
 
@@ -359,6 +373,7 @@ mod tests {
         assert_eq!(defined("CLASS_ESP_IN_UDP"), Class::EspInUdp as u32);
         assert_eq!(defined("CLASS_PROTECT_FLOODED"), Class::ProtectFlooded as u32);
         assert_eq!(defined("CLASS_CLEAR"), Class::Clear as u32);
+        assert_eq!(defined("CLASS_PROTECT_IN_TURN"), Class::ProtectInTurn as u32);
         assert_eq!(defined("PORT_CHECK_SOURCE"), PORT_CHECK_SOURCE.into());
         assert_eq!(defined("PREFIX_PROTECT_TO"), PREFIX_PROTECT_TO);
         assert_eq!(defined("PREFIX_REFUSE_FROM"), PREFIX_REFUSE_FROM);
@@ -369,6 +384,8 @@ mod tests {
         assert_eq!(defined("PREFIX_FOR_ANYBODY"), PREFIX_FOR_ANYBODY);
         assert_eq!(defined("PREFIX_SPREAD_SESSION"), PREFIX_SPREAD_SESSION);
         assert_eq!(defined("PREFIX_SPREAD_PACKET"), PREFIX_SPREAD_PACKET);
+        assert_eq!(defined("PREFIX_ROUND_ROBIN"), PREFIX_ROUND_ROBIN);
+        assert_eq!(defined("PREFIX_SHORTEST_QUEUE"), PREFIX_SHORTEST_QUEUE);
         assert_eq!(defined("PREFIX_SHARD_SHIFT"), PREFIX_SHARD_SHIFT);
         assert_eq!(defined("SHARDS") as usize, SHARDS);
         assert_eq!(defined("PORT_FLOODED"), PORT_FLOODED.into());
@@ -382,6 +399,7 @@ mod tests {
         assert_eq!(defined("CLUSTER_SPREAD"), CLUSTER_SPREAD);
         assert_eq!(defined("CLUSTER_ROUTED"), CLUSTER_ROUTED);
         assert_eq!(defined("CLUSTER_DROPS_SOURCES"), CLUSTER_DROPS_SOURCES);
+        assert_eq!(defined("CLUSTER_IN_TURN"), CLUSTER_IN_TURN);
         assert_eq!(defined("MAX_DROPPED"), MAX_DROPPED);
         assert_eq!(defined("HEAD_OCTETS") as usize, HEAD_OCTETS);
         assert_eq!(defined("SEEN_SPREAD"), SEEN_SPREAD);
@@ -400,7 +418,8 @@ mod tests {
 
     #[test]
     fn uses_can_be_read_back() {
-        let homed = [8 | 1, 0xff08 | 1, 0x2a08 | 4, 0x2a08 | 128, 0x1_2a08, 128, 0x1_0000];
+        let homed =
+            [8 | 1, 0xff08 | 1, 0x2a08 | 4, 0x2a08 | 128, 0x1_2a08, 128, 0x1_0000, 0x3_2a08, 0x5_2a08];
         let unhomed = [0u32, 1, 2, 3, 4, 5, 6, 7, 16, 16 | 2, 32, 32 | 16 | 3];
         for flags in homed.into_iter().chain(unhomed) {
             let value = flags.to_ne_bytes();
@@ -410,11 +429,12 @@ mod tests {
 
     #[test]
     fn a_stamp_is_read_strictly() {
-        let [low, high] = 513u16.to_ne_bytes();
-        let stamp = Stamp { class: Class::EspInUdp, port: PortIndex(513) };
-        assert_eq!(Stamp::read([STAMP_MAGIC, 3, low, high]), Some(stamp));
-        assert_eq!(Stamp::read([STAMP_MAGIC, 6, low, high]), None);
-        assert_eq!(Stamp::read([STAMP_MAGIC, 0, low, high]), None);
-        assert_eq!(Stamp::read([0, 1, low, high]), None);
+        let stamp = Stamp { class: Class::EspInUdp, port: PortIndex(51), lane: Shard(0) };
+        assert_eq!(Stamp::read([STAMP_MAGIC, 3, 51, 0]), Some(stamp));
+        let stamp = Stamp { class: Class::ProtectInTurn, port: PortIndex(51), lane: Shard(200) };
+        assert_eq!(Stamp::read([STAMP_MAGIC, 6, 51, 200]), Some(stamp));
+        assert_eq!(Stamp::read([STAMP_MAGIC, 7, 51, 0]), None);
+        assert_eq!(Stamp::read([STAMP_MAGIC, 0, 51, 0]), None);
+        assert_eq!(Stamp::read([0, 1, 51, 0]), None);
     }
 }

@@ -16,4 +16,5 @@ mod sources;
 mod spread;
 mod switching;
 mod tables;
+mod turns;
 mod verifier;

@@ -6,6 +6,7 @@ use super::drops::WorkerDrop;
 use crate::fib::PortIndex;
 use crate::filter::{Class, STAMP_LEN, Stamp};
 use crate::frame::Frame;
+use testudo_base::spi::Shard;
 use testudo_wire::ethernet::{EtherType, Ethernet, HEADER};
 
 /// The two halves of the pipeline, and the check of clear packets.
@@ -19,12 +20,14 @@ pub(super) enum Direction {
     Clear,
 }
 
-/// The direction of a frame, and whether all nodes of the cluster have received it (of frames to be
+/// The direction of a frame, and what other nodes of the cluster have to do with it (of frames to be
 /// protected).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Arrived {
     Outbound,
     OutboundFlooded,
+    /// Its lane is in the octet before the packet.
+    OutboundInTurn,
     Inbound,
     Clear,
 }
@@ -41,8 +44,10 @@ pub(super) struct Rules {
 /// Classifies the frame and strips its Ethernet header. On an error the frame is unchanged.
 #[inline]
 pub(super) fn classify(frame: &mut Frame) -> Result<Arrived, WorkerDrop> {
-    let arrived = match stamp(frame).ok_or(WorkerDrop::NoStamp)?.class {
+    let stamp = stamp(frame).ok_or(WorkerDrop::NoStamp)?;
+    let arrived = match stamp.class {
         Class::Protect => Arrived::Outbound,
+        Class::ProtectInTurn => Arrived::OutboundInTurn,
         Class::ProtectFlooded => Arrived::OutboundFlooded,
         Class::Esp | Class::EspInUdp => Arrived::Inbound,
         Class::Clear => Arrived::Clear,
@@ -51,9 +56,20 @@ pub(super) fn classify(frame: &mut Frame) -> Result<Arrived, WorkerDrop> {
     let len = packet.len();
     let is_ip = matches!(ethernet.ethertype, EtherType::IPV4 | EtherType::IPV6);
     if is_ip && frame.set_extent(usize::from(frame.start()) + HEADER, len) {
+        if arrived == Arrived::OutboundInTurn {
+            keep_lane(frame, stamp.lane);
+        }
         Ok(arrived)
     } else {
         Err(WorkerDrop::BadEthernet)
+    }
+}
+
+/// Puts the lane where the pipeline expects it, over the Ethernet header that is no longer needed.
+fn keep_lane(frame: &mut Frame, lane: Shard) {
+    let before = usize::from(frame.start()).checked_sub(1);
+    if let Some(octet) = before.and_then(|at| frame.bytes_mut().get_mut(at)) {
+        *octet = lane.0;
     }
 }
 

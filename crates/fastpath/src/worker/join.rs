@@ -3,7 +3,7 @@
 
 use super::classify::Direction;
 use super::drops::WorkerDrop;
-use super::origin::{Context, KeptPacket, Source};
+use super::origin::{Context, Copies, KeptPacket, Source};
 use crate::frame::{Frame, FramePool, HEADROOM, JUMBO_MTU};
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
@@ -156,8 +156,8 @@ fn copy(whole: &Whole<WaitingFragment>, pool: &mut FramePool) -> Option<Frame> {
 fn way(context: Context) -> u32 {
     match (context.direction, context.source) {
         (Direction::Inbound, _) => 0,
-        (Direction::Outbound, Source::Port { place, flooded, .. }) => {
-            (1 << 16) | (u32::from(flooded) << 8) | u32::from(place)
+        (Direction::Outbound, Source::Port { place, copies, .. }) => {
+            (1 << 16) | (u32::from(copies == Copies::Flooded) << 8) | u32::from(place)
         }
         (Direction::Outbound, Source::Relayed { place, .. }) => (7 << 16) | u32::from(place),
         (Direction::Outbound, Source::Tun | Source::TunJoined) => 2 << 16,

@@ -8,9 +8,8 @@ use testudo_ipsec::spd::PolicyId;
 /// Where a packet comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Source {
-    /// From the port at this place. `flooded`: all nodes of the cluster have received it. `joined`:
-    /// it came in fragments and was reassembled.
-    Port { place: u8, flooded: bool, joined: bool },
+    /// From the port at this place. `joined`: it came in fragments and was reassembled.
+    Port { place: u8, copies: Copies, joined: bool },
     /// From the kernel.
     Tun,
     /// From the kernel, in fragments that were reassembled.
@@ -22,6 +21,17 @@ pub(super) enum Source {
     Tunnel { inside: Option<Inside>, joined: bool },
     /// From the pipeline or the worker: a piece of a packet, or an ICMP error.
     Again,
+}
+
+/// Which other nodes of the cluster have a packet from a port too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Copies {
+    /// The filters of the others have dropped it, or it came to this node alone.
+    Here,
+    /// All nodes have received it, and none of their filters could decide.
+    Flooded,
+    /// As [`Copies::Here`], and the octet before the packet is the lane that it has taken in turn.
+    InTurn,
 }
 
 /// A decrypted packet must not leave by default towards the peer of this policy
@@ -40,10 +50,11 @@ impl Source {
     #[inline]
     pub(super) fn ingress(self) -> Ingress {
         match self {
-            Self::Port { flooded: false, joined: false, .. } => Ingress::Port,
-            Self::Port { flooded: false, joined: true, .. } => Ingress::PortJoined,
-            Self::Port { flooded: true, joined: false, .. } => Ingress::Flooded,
-            Self::Port { flooded: true, joined: true, .. } => Ingress::FloodedJoined,
+            Self::Port { copies: Copies::Here, joined: false, .. } => Ingress::Port,
+            Self::Port { copies: Copies::InTurn, joined: false, .. } => Ingress::InTurn,
+            Self::Port { copies: Copies::Here | Copies::InTurn, joined: true, .. } => Ingress::PortJoined,
+            Self::Port { copies: Copies::Flooded, joined: false, .. } => Ingress::Flooded,
+            Self::Port { copies: Copies::Flooded, joined: true, .. } => Ingress::FloodedJoined,
             Self::Relayed { ingress, .. } => ingress,
             Self::Tun | Self::Tunnel { joined: false, .. } => Ingress::Host,
             Self::TunJoined | Self::Tunnel { joined: true, .. } => Ingress::HostJoined,
@@ -54,7 +65,7 @@ impl Source {
     /// The source of the packet that fragments from this source have become.
     pub(super) fn joined(self) -> Self {
         match self {
-            Self::Port { place, flooded, .. } => Self::Port { place, flooded, joined: true },
+            Self::Port { place, copies, .. } => Self::Port { place, copies, joined: true },
             Self::Relayed { place, ingress } => Self::Relayed { place, ingress: ingress.joined() },
             Self::Tun | Self::TunJoined => Self::TunJoined,
             Self::Tunnel { inside, .. } => Self::Tunnel { inside, joined: true },

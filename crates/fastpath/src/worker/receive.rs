@@ -1,7 +1,7 @@
 //! Taking packets: from a port, from the kernel, and from those that came before their SA.
 
 use super::classify::{Arrived, Direction, Rules};
-use super::origin::Source;
+use super::origin::{Copies, Source};
 use super::{HostPort, Pipeline, Worker};
 use crate::port::{FrameBurst, Port};
 
@@ -31,21 +31,24 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         let rules = self.rules(place);
         let (mut outbound, mut inbound) = (FrameBurst::new(), FrameBurst::new());
         let (mut flooded, mut clear) = (FrameBurst::new(), FrameBurst::new());
+        let mut in_turn = FrameBurst::new();
         for mut frame in received.drain(..) {
             match self.delivery.admit(&mut frame, rules) {
                 Ok(Arrived::Inbound) => inbound.push(frame),
                 Ok(Arrived::Clear) => clear.push(frame),
                 Ok(Arrived::Outbound) => outbound.push(frame),
                 Ok(Arrived::OutboundFlooded) => flooded.push(frame),
+                Ok(Arrived::OutboundInTurn) => in_turn.push(frame),
                 Err(reason) => self.delivery.discard(frame, reason),
             }
         }
         // There are at most `MAX_PORTS_PER_WORKER`.
-        let from = |flooded| Source::Port { place: place as u8, flooded, joined: false };
-        self.run_here(&mut outbound, Direction::Outbound, from(false));
-        self.run_here(&mut flooded, Direction::Outbound, from(true));
-        self.run_here(&mut inbound, Direction::Inbound, from(false));
-        self.run_here(&mut clear, Direction::Clear, from(false));
+        let from = |copies| Source::Port { place: place as u8, copies, joined: false };
+        self.run_here(&mut outbound, Direction::Outbound, from(Copies::Here));
+        self.run_here(&mut in_turn, Direction::Outbound, from(Copies::InTurn));
+        self.run_here(&mut flooded, Direction::Outbound, from(Copies::Flooded));
+        self.run_here(&mut inbound, Direction::Inbound, from(Copies::Here));
+        self.run_here(&mut clear, Direction::Clear, from(Copies::Here));
         self.run_again();
         true
     }

@@ -4,7 +4,7 @@
 use super::classify::{Arrived, Direction};
 use super::deliver::Delivery;
 use super::drops::WorkerDrop;
-use super::origin::{Context, Source};
+use super::origin::{Context, Copies, Source};
 use super::pool::{PoolSlot, WorkerPool};
 use super::task::{Fate, Task, TaskInput};
 use super::{HostPort, Outcome, Pipeline, Worker};
@@ -297,12 +297,13 @@ fn sort<P: Port, H: HostPort>(task: &mut Task, delivery: &mut Delivery<P, H>) {
             frames.iter().map(|_| pending(source, direction)).collect()
         }
         TaskInput::Received { place, rules } => {
-            let from = |flooded| Source::Port { place, flooded, joined: false };
+            let from = |copies| Source::Port { place, copies, joined: false };
             let fate = |frame: &mut Frame| match delivery.admit(frame, rules) {
-                Ok(Arrived::Inbound) => pending(from(false), Direction::Inbound),
-                Ok(Arrived::Clear) => pending(from(false), Direction::Clear),
-                Ok(Arrived::Outbound) => pending(from(false), Direction::Outbound),
-                Ok(Arrived::OutboundFlooded) => pending(from(true), Direction::Outbound),
+                Ok(Arrived::Inbound) => pending(from(Copies::Here), Direction::Inbound),
+                Ok(Arrived::Clear) => pending(from(Copies::Here), Direction::Clear),
+                Ok(Arrived::Outbound) => pending(from(Copies::Here), Direction::Outbound),
+                Ok(Arrived::OutboundInTurn) => pending(from(Copies::InTurn), Direction::Outbound),
+                Ok(Arrived::OutboundFlooded) => pending(from(Copies::Flooded), Direction::Outbound),
                 Err(reason) => Fate::Lost(reason),
             };
             frames.iter_mut().map(fate).collect()

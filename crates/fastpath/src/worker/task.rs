@@ -2,7 +2,7 @@
 
 use super::classify::{Direction, Rules};
 use super::drops::WorkerDrop;
-use super::origin::{Context, Source};
+use super::origin::{Context, Copies, Source};
 use crate::port::{BURST, FrameBurst};
 use arrayvec::ArrayVec;
 use testudo_crypto::{prefetch, prefetch_slice};
@@ -35,10 +35,10 @@ pub(super) enum TaskInput {
 }
 
 impl TaskInput {
-    /// The source of its packets; `flooded` is decided for each frame.
+    /// The source of its packets; `copies` is decided for each frame.
     pub(super) fn source(self) -> Source {
         match self {
-            Self::Received { place, .. } => Source::Port { place, flooded: false, joined: false },
+            Self::Received { place, .. } => Source::Port { place, copies: Copies::Here, joined: false },
             Self::Packets { source, .. } => source,
         }
     }

@@ -17,8 +17,8 @@ use testudo_base::lane::Spread;
 use testudo_base::spi::Shard;
 use testudo_fastpath::fib::PortIndex;
 use testudo_fastpath::filter::{
-    self, BPFFS, ClusterFilter, CounterSet, Filter, FilterError, FilterPort, Instance, MAX_QUEUES, PrefixUse,
-    PrefixUses, Reason, XdpMode,
+    self, BPFFS, ClusterFilter, CounterSet, Filter, FilterError, FilterPort, Instance, KeptShards,
+    MAX_QUEUES, PrefixUse, PrefixUses, Reason, XdpMode,
 };
 use testudo_fastpath::mac::MacAddr;
 
@@ -260,7 +260,7 @@ fn carrier(instance: &Instance) -> Filter {
     filter.set_port(&port).expect("port");
     let vips = [frames::US4.parse().expect("address")].into();
     filter.set_cluster(Some(&ClusterFilter { vips, key: [1, 2], routed: false })).expect("cluster");
-    filter.set_shards([[u64::MAX; 4], [0; 4], [0; 4]], false).expect("shards");
+    filter.set_shards(KeptShards { packets: [u64::MAX; 4], ..KeptShards::default() }).expect("shards");
     filter
 }
 
@@ -290,7 +290,9 @@ fn the_filter_looks_for_spread_sas_from_the_first_to_the_last() {
         // Other changes of the table keep it so.
         let vips = filter.vips();
         filter.set_cluster(Some(&ClusterFilter { vips, key: [3, 4], routed: false })).expect("cluster");
-        filter.set_shards([[u64::MAX; 4], [0; 4], [0; 4]], true).expect("shards");
+        filter
+            .set_shards(KeptShards { packets: [u64::MAX; 4], default_host: true, ..KeptShards::default() })
+            .expect("shards");
         filter.set_fence(7).expect("fence");
         filter.untrack(SPREAD + 8).expect("untrack");
         receive(&filter, SPREAD, 6);
@@ -311,7 +313,8 @@ fn the_filter_looks_for_spread_sas_from_the_first_to_the_last() {
 fn row_clocks_go_on_after_a_restart() {
     in_namespace("clocks", |instance| {
         let prefixes = || {
-            let spread = PrefixUse { home: Some(HOME), spread: Some(Spread::Packet), ..PrefixUse::PROTECT };
+            let spread =
+                PrefixUse { home: Some(HOME), spread: Some(Spread::PacketHash), ..PrefixUse::PROTECT };
             PrefixUses::from([("10.2.0.0/16".parse().expect("prefix"), spread)])
         };
         let clear = frames::ipv4(frames::CLIENT4, frames::REMOTE4, frames::TCP).packet(&[0; 20]);

@@ -7,6 +7,7 @@ use crate::hosts::{
 };
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
+use testudo_base::spi::Shard;
 use testudo_fastpath::fib::PortIndex;
 use testudo_fastpath::filter::{
     self, Class, CounterSet, Filter, FilterPort, Instance, PrefixUse, PrefixUses, Reason, STAMP_LEN, Stamp,
@@ -95,7 +96,7 @@ fn a_worker_receives_what_is_its_own() {
     ] {
         send(to, number, payload);
         let frame = receive(&mut port, &mut pool, PATIENCE).expect("a frame");
-        assert_eq!(stamp(&frame), Some(Stamp { class, port: INDEX }));
+        assert_eq!(stamp(&frame), Some(Stamp { class, port: INDEX, lane: Shard(0) }));
         assert!(frame.data().ends_with(payload));
         pool.give(frame);
     }

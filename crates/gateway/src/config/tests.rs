@@ -435,7 +435,7 @@ fn spread_connections_are_read_and_every_mistake_is_named() {
     assert_eq!(spread("").unwrap(), BTreeMap::new());
     let two = "[[spread]]\nconnection = \"a\"\nscheme = \"session-hash\"\n\
                [[spread]]\nconnection = \"b\"\nscheme = \"packet-hash\"\n";
-    let expected = [("a".to_owned(), Spread::Session), ("b".to_owned(), Spread::Packet)];
+    let expected = [("a".to_owned(), Spread::SessionHash), ("b".to_owned(), Spread::PacketHash)];
     assert_eq!(spread(two).unwrap(), expected.clone().into());
     let routed = CLUSTER.replace("[cluster]\n", "[cluster]\ningress = \"routed\"\n");
     let config = parse(&format!("{TWO_PORTS}{routed}{two}")).unwrap();

@@ -17,7 +17,7 @@ use testudo_base::spi::{SenderId, Shard, Spi};
 use testudo_cluster::dispatch::Ownership;
 use testudo_cluster::member::{Flushed, TakenIn};
 use testudo_fastpath::fib::PortIndex;
-use testudo_fastpath::filter::{ClusterFilter, Filter};
+use testudo_fastpath::filter::{ClusterFilter, Filter, KeptShards};
 use testudo_fastpath::generation;
 use testudo_fastpath::vip::host;
 use testudo_fastpath::worker::Fence;
@@ -115,12 +115,13 @@ impl DataPath {
     /// Sets what this node carries. The workers have all commands from before; the filter brings
     /// them the new packets.
     pub(crate) fn set_shards(&mut self, shown: &Ownership) -> Result<()> {
-        let Ownership { packets, held, ike, default_host } = *shown;
+        let Ownership { packets, held, ike, default_host, in_turn } = *shown;
         // A worker may stop between the two: packets that are held although they are carried only
         // wait.
         self.send(Command::SetShards(packets));
         self.send(Command::Hold(held));
-        self.guard.set_shards([packets, ike, held].map(|shards| *shards.words()), default_host)
+        let [packets, ike, held] = [packets, ike, held].map(|shards| *shards.words());
+        self.guard.set_shards(KeptShards { packets, ike, held, default_host, in_turn })
     }
 
     /// All neighbours that are known, with the places of their ports.

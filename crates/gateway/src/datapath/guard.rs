@@ -16,7 +16,9 @@ use std::time::Duration;
 use testudo_base::prefix::Prefix;
 use testudo_base::spi::Spi;
 use testudo_fastpath::fib::{Fib, PortIndex, PortLink};
-use testudo_fastpath::filter::{CounterSet, Filter, FilterCounters, FilterPort, PrefixUses, Reason, XdpMode};
+use testudo_fastpath::filter::{
+    CounterSet, Filter, FilterCounters, FilterPort, KeptShards, PrefixUses, Reason, XdpMode,
+};
 use testudo_fastpath::netlink::{Guard as RouteGuard, GuardRoutes};
 use testudo_fastpath::port::Port;
 use testudo_fastpath::port::xdp::XdpPort;
@@ -128,8 +130,8 @@ impl Guard {
     }
 
     /// Sets which of the packets that all nodes see this node takes.
-    pub(super) fn set_shards(&mut self, shards: [[u64; 4]; 3], default_host: bool) -> Result<()> {
-        Ok(self.filter.set_shards(shards, default_host)?)
+    pub(super) fn set_shards(&mut self, kept: KeptShards) -> Result<()> {
+        Ok(self.filter.set_shards(kept)?)
     }
 
     /// Sets until when the kernel gets any of these packets, in nanoseconds of CLOCK_BOOTTIME.

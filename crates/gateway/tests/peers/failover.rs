@@ -20,6 +20,7 @@ mod routed;
 mod routed_spread;
 mod scripts;
 mod spread;
+mod turns;
 mod two;
 
 use crate::common::at_once;

@@ -14,6 +14,9 @@ pub const BURST: usize = 64;
 pub enum Ingress {
     /// Through a port: we are a hop on its way.
     Port,
+    /// As [`Ingress::Port`], and the filter has counted it: the octet before the packet is the lane
+    /// that it has taken in turn ([`testudo_base::turn`]).
+    InTurn,
     /// Through a port, and it has reached every node of the cluster, because only the policies show
     /// its home: one node keeps it.
     Flooded,
@@ -86,7 +89,7 @@ impl Ingress {
     #[must_use]
     pub fn joined(self) -> Self {
         match self {
-            Self::Port | Self::PortJoined => Self::PortJoined,
+            Self::Port | Self::InTurn | Self::PortJoined => Self::PortJoined,
             Self::Flooded | Self::FloodedJoined => Self::FloodedJoined,
             Self::Relayed | Self::RelayedJoined | Self::RelayedHost => Self::RelayedJoined,
             Self::RelayedTwice | Self::RelayedTwiceJoined | Self::RelayedTwiceHost => {

@@ -31,6 +31,7 @@ use relay::Neighbours;
 use testudo_base::shard::ShardSet;
 use testudo_base::spi::Spi;
 use testudo_crypto::{Aad, AeadKey, IV_LEN, OpenJob, TAG_LEN, open_burst};
+use testudo_planted::{Plant, planted};
 use testudo_wire::esp;
 use testudo_wire::icmp::Sources;
 use testudo_wire::ipv4::Likeness;
@@ -311,7 +312,7 @@ fn admit<'s, 'a: 's>(
             known => (known, here),
         };
         let (shard, here) = match sa.and_then(|sa| sa.lane(arrived.sequence)) {
-            Some(lane) => (lane, is_carried(lane, shards)),
+            Some(lane) => (lane, is_carried(lane, shards) || planted(Plant::LaneOwnedTwice)),
             None => (spi.shard(), here),
         };
         let Some(item) = burst.get_mut(usize::from(*at)) else { continue };

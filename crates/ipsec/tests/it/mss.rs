@@ -143,7 +143,7 @@ fn in_transport_mode() {
 #[test]
 fn of_a_spread_tunnel() {
     let tunnel = Tunnel { esn: true, ..Tunnel::default() };
-    for by in [Spread::Session, Spread::Packet] {
+    for by in [Spread::SessionHash, Spread::PacketHash] {
         let mut node = member(&tunnel, by, ShardSet::ALL);
         assert!(set_stripes(&mut node, &[stripe(0, 1 << 20, 1)]).is_none());
         set(&node, at_most(1000));

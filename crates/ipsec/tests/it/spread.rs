@@ -93,7 +93,7 @@ fn is_balanced(node: &Gateway) -> bool {
 }
 
 fn both() -> [Spread; 2] {
-    [Spread::Session, Spread::Packet]
+    [Spread::SessionHash, Spread::PacketHash]
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn a_packet_that_is_refused_goes_by_its_lane_too() {
         |host| v4_with(|f| (f.src, f.df) = ([10, 1, 0, host].into(), true), Protocol(99), &[7; 1490]);
     let last_hop = |host| v4_with(|f| (f.src, f.ttl) = ([10, 1, 0, host].into(), 1), Protocol(99), &[7; 50]);
     let mut nodes = [half(), ShardSet::ALL.without(half())].map(|shards| {
-        let mut node = sender(&Tunnel::default(), Spread::Session, shards);
+        let mut node = sender(&Tunnel::default(), Spread::SessionHash, shards);
         crate::harness::set_spd(&mut node.plane, vec![crate::cluster::wide()]);
         node
     });
@@ -132,7 +132,7 @@ fn a_packet_that_is_refused_goes_by_its_lane_too() {
         let found = nodes.each_mut().map(|node| {
             run(&mut node.plane, Way::Outbound, Ingress::Flooded, std::slice::from_ref(&packet))[0].0
         });
-        let here = lane::of_packet(key(), Spread::Session, &packet).0 % 2 == 1;
+        let here = lane::of_packet(key(), Spread::SessionHash, &packet).0 % 2 == 1;
         assert_eq!(found.map(|verdict| verdict != OTHER_NODE), [here, !here], "{found:?}");
     }
     assert!(nodes.iter().all(is_balanced));
@@ -218,7 +218,7 @@ fn clear_packets_of_lanes_that_come_or_go_are_held_and_noted() {
 
 #[test]
 fn a_spread_sa_sends_by_its_stripes_and_the_clock() {
-    let mut node = member(&Tunnel::default(), Spread::Packet, ShardSet::ALL);
+    let mut node = member(&Tunnel::default(), Spread::PacketHash, ShardSet::ALL);
     let packets = |count: usize| vec![sized(false, 100); count];
     // Blocks are for other SAs.
     node.outbound.numbers().advance(SequenceBlock::whole(true)).unwrap();
@@ -252,7 +252,7 @@ fn a_spread_sa_sends_by_its_stripes_and_the_clock() {
 #[test]
 fn stripes_are_of_one_sa() {
     let tunnel = Tunnel::default();
-    let mut node = member(&tunnel, Spread::Packet, ShardSet::ALL);
+    let mut node = member(&tunnel, Spread::PacketHash, ShardSet::ALL);
     let stripes = with(&[stripe(0, 100, 1)]);
     for (policy, spi) in [(POLICY, SPI_B), (testudo_ipsec::spd::PolicyId(9), SPI_A)] {
         let garbage = node.plane.apply(Command::SetStripes(policy, spi, stripes.clone()));
@@ -270,10 +270,10 @@ fn stripes_are_of_one_sa() {
     let garbage = node.plane.apply(Command::SetOutbound(POLICY, moved.clone()));
     assert!(matches!(garbage, Some(Garbage::Outbound(_, None))));
     assert_eq!((send(&mut node), moved.next_row(), node.outbound.next_row()), (Verdict::Forward, 2, 2));
-    assert_eq!(moved.spread_by(), Some(Spread::Packet));
+    assert_eq!(moved.spread_by(), Some(Spread::PacketHash));
     // One that is built anew does not know its used rows.
     let anew = OutboundSa::new(&params, POLICY, SequenceBlock::EMPTY, PATH_MTU, tunnel.library).unwrap();
-    let garbage = node.plane.apply(Command::SetOutbound(POLICY, Arc::new(anew.spread(Spread::Packet))));
+    let garbage = node.plane.apply(Command::SetOutbound(POLICY, Arc::new(anew.spread(Spread::PacketHash))));
     assert!(matches!(garbage, Some(Garbage::Outbound(_, Some(_)))));
     assert_eq!(send(&mut node), NO_BLOCK);
     set_stripes(&mut node, &[stripe(0, 100, 1000)]);
@@ -284,7 +284,7 @@ fn stripes_are_of_one_sa() {
 
 #[test]
 fn control_learns_before_the_latest_stripe_ends() {
-    let mut node = member(&Tunnel::default(), Spread::Packet, ShardSet::ALL);
+    let mut node = member(&Tunnel::default(), Spread::PacketHash, ShardSet::ALL);
     let clock = Arc::new(Clock(AtomicU64::new(1_000_000)));
     node.plane.apply(Command::SetClock(clock.clone()));
     // The rate counts from when the SA was set.
@@ -312,7 +312,7 @@ fn control_learns_before_the_latest_stripe_ends() {
 #[test]
 fn own_numbers_of_a_spread_sa_are_recognised() {
     let tunnel = Tunnel::default();
-    let mut node = member(&tunnel, Spread::Packet, ShardSet::ALL);
+    let mut node = member(&tunnel, Spread::PacketHash, ShardSet::ALL);
     let params = tunnel.params();
     let told = |sequence| TooBig {
         local: params.local.ip(),
@@ -350,7 +350,7 @@ fn a_number_is_accepted_by_the_node_that_carries_its_lane() {
     for tunnel in Tunnel::all() {
         // Its home shard has nothing to do with it.
         let shards = half().without([SPI_A.shard()].into_iter().collect());
-        let mut node = member(&tunnel, Spread::Packet, shards);
+        let mut node = member(&tunnel, Spread::PacketHash, shards);
         let sent = from_peer(&tunnel, 200);
         let expected = |number: u64| {
             let lane = lane::of_number(SPI_A, number as u32);
@@ -371,7 +371,7 @@ fn a_number_is_accepted_by_the_node_that_carries_its_lane() {
 
 #[test]
 fn numbers_of_lanes_that_come_are_held() {
-    let mut node = member(&Tunnel::default(), Spread::Packet, half());
+    let mut node = member(&Tunnel::default(), Spread::PacketHash, half());
     let sent = from_peer(&Tunnel::default(), 40);
     node.plane.apply(Command::Hold(ShardSet::ALL.without(half())));
     let expected = |number| if is_half(number) { Verdict::Forward } else { Verdict::Held };
@@ -396,7 +396,7 @@ fn floors(upto: u64) -> Box<[LaneFloor]> {
 fn below_a_lanes_floor_nothing_is_accepted_and_above_it_everything() {
     for window in [64, 0] {
         let tunnel = Tunnel { window, ..Tunnel::default() };
-        let mut node = member(&tunnel, Spread::Packet, ShardSet::ALL);
+        let mut node = member(&tunnel, Spread::PacketHash, ShardSet::ALL);
         let sent = from_peer(&tunnel, 60);
         let mut told = floors(30).to_vec();
         told.push(LaneFloor { spi: Spi(0x7777_7777), ..floor(Shard(3), 1 << 40) });
@@ -422,7 +422,7 @@ fn below_a_lanes_floor_nothing_is_accepted_and_above_it_everything() {
 
 #[test]
 fn a_floor_is_of_one_lane() {
-    let mut node = member(&Tunnel::default(), Spread::Packet, ShardSet::ALL);
+    let mut node = member(&Tunnel::default(), Spread::PacketHash, ShardSet::ALL);
     let sent = from_peer(&Tunnel::default(), 60);
     let lane = lane::of_number(SPI_A, 17);
     node.plane.apply(Command::TakeInLanes(Box::new([floor(lane, 40)])));
@@ -447,7 +447,7 @@ impl Turn for Meanwhile<'_> {
 #[test]
 fn a_floor_counts_for_packets_that_another_worker_has_in_hand() {
     let tunnel = Tunnel::default();
-    let mut node = member(&tunnel, Spread::Packet, ShardSet::ALL);
+    let mut node = member(&tunnel, Spread::PacketHash, ShardSet::ALL);
     let mut other = node.another(&tunnel.params(), 6);
     let sent = from_peer(&tunnel, 30);
     let mut frames: Vec<_> = sent.clone();
@@ -470,7 +470,7 @@ fn a_node_that_has_received_nothing_infers_high_bits_from_the_floors() {
     let numbers = SequenceBlock { next: first, ..SequenceBlock::whole(true) };
     let mut peer = Gateway::with_numbers(&tunnel.params().mirrored(), tunnel.library, numbers);
     let sent = forwarded(peer.outbound(&back(200)));
-    let mut node = member(&tunnel, Spread::Packet, ShardSet::ALL);
+    let mut node = member(&tunnel, Spread::PacketHash, ShardSet::ALL);
     let lane = lane::of_number(SPI_A, (first + 50) as u32);
     node.plane.apply(Command::TakeInLanes(Box::new([floor(lane, first + 50)])));
     let expected = |number: u64| {

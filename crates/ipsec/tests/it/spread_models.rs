@@ -83,7 +83,7 @@ proptest! {
     #[test]
     fn each_number_is_accepted_once(owners in owners(), steps in inbound_steps(), esn in any::<bool>()) {
         let tunnel = Tunnel { esn, ..Tunnel::default() };
-        let mut cluster = Cluster::new(&tunnel, Spread::Packet, &owners);
+        let mut cluster = Cluster::new(&tunnel, Spread::PacketHash, &owners);
         let mut peer = peer(&tunnel);
         // The packet with number n is at n - 1.
         let mut sent: Vec<Vec<u8>> = Vec::new();
@@ -131,7 +131,7 @@ proptest! {
     #[test]
     fn each_flooded_packet_is_sent_once_and_within_the_peers_window(
         owners in owners(),
-        by in prop::sample::select(vec![Spread::Session, Spread::Packet]),
+        by in prop::sample::select(vec![Spread::SessionHash, Spread::PacketHash]),
         bursts in prop::collection::vec((1_usize..20, 0_u16..8, 0..NODES, any::<[u64; 4]>(), any::<bool>()), 1..60),
         rows in 40_u64..200,
     ) {

@@ -63,7 +63,7 @@ fn packets() -> Vec<Vec<u8>> {
 
 #[test]
 fn a_node_sends_what_routers_bring_to_it_whatever_the_lane() {
-    for by in [Spread::Session, Spread::Packet] {
+    for by in [Spread::SessionHash, Spread::PacketHash] {
         let (mut node, _) = routed(by, half());
         set_stripes(&mut node, &[stripe(0, 1 << 20, 1)]);
         for (at, ingress) in INGRESSES.into_iter().enumerate() {
@@ -82,7 +82,7 @@ fn a_node_sends_what_routers_bring_to_it_whatever_the_lane() {
 /// theirs. Nor does a node send that carries nothing: it is leaving, or has not come yet.
 #[test]
 fn a_node_without_numbers_relays_to_the_carrier_of_the_lane() {
-    let by = Spread::Packet;
+    let by = Spread::PacketHash;
     let is_carried = |packet: &Vec<u8>| half().contains(lane::of_packet(key(), by, packet));
     let foreign: Vec<bool> = packets().iter().map(|packet| !is_carried(packet)).collect();
     assert!(foreign.contains(&true) && foreign.contains(&false));
@@ -109,7 +109,7 @@ fn a_node_without_numbers_relays_to_the_carrier_of_the_lane() {
 
 #[test]
 fn the_first_row_is_the_one_that_another_node_has_told() {
-    let (mut node, clock) = routed(Spread::Session, half());
+    let (mut node, clock) = routed(Spread::SessionHash, half());
     set_stripes(&mut node, &[stripe(0, 1 << 20, 1)]);
     let mut rows = |told, count| {
         clock.0.store(told, Relaxed);
@@ -124,7 +124,7 @@ fn the_first_row_is_the_one_that_another_node_has_told() {
 /// What a handover is careful about concerns packets that several nodes have.
 #[test]
 fn clear_packets_do_not_wait_for_a_lane_that_comes() {
-    let (mut node, _) = routed(Spread::Packet, half());
+    let (mut node, _) = routed(Spread::PacketHash, half());
     set_stripes(&mut node, &[stripe(0, 1 << 20, 1)]);
     node.plane.apply(Command::Hold(ShardSet::ALL.without(half())));
     node.plane.apply(Command::Note(half(), vec![Note { shard: Shard(0), digest: 0 }; 64].into()));
@@ -134,7 +134,7 @@ fn clear_packets_do_not_wait_for_a_lane_that_comes() {
 /// Lanes do not follow the packets: all that the peer sends on the SA reaches one node.
 #[test]
 fn a_received_packet_goes_to_the_carrier_of_its_lane_and_does_not_count_for_it() {
-    let (mut node, _) = routed(Spread::Packet, half());
+    let (mut node, _) = routed(Spread::PacketHash, half());
     let sent = from_peer(&Tunnel::default(), 200);
     let lanes: Vec<Shard> = (1..=200).map(|number| lane::of_number(SPI_A, number)).collect();
     let relayed: Vec<bool> = lanes.iter().map(|lane| !half().contains(*lane)).collect();
@@ -147,7 +147,7 @@ fn a_received_packet_goes_to_the_carrier_of_its_lane_and_does_not_count_for_it()
 /// Behind routers it lies above all that the peer has sent, until the peer has new keys.
 #[test]
 fn a_floor_far_above_the_peer_concerns_its_lane_alone() {
-    let mut node = member(&Tunnel::default(), Spread::Packet, ShardSet::ALL);
+    let mut node = member(&Tunnel::default(), Spread::PacketHash, ShardSet::ALL);
     let sent = from_peer(&Tunnel::default(), 200);
     let lane = lane::of_number(SPI_A, 17);
     for far in [1 << 31, 1 << 32, 1 << 40] {

@@ -13,7 +13,8 @@ use testudo_base::prefix::Prefix;
 use testudo_base::spi::Spi;
 use testudo_fastpath::fib::PortIndex;
 use testudo_fastpath::filter::{
-    ClusterFilter, Filter, FilterError, FilterPort, Instance, PrefixUse, cleanup, cost_of_a_test_run,
+    ClusterFilter, Filter, FilterError, FilterPort, Instance, KeptShards, PrefixUse, cleanup,
+    cost_of_a_test_run,
 };
 use testudo_fastpath::mac::MacAddr;
 use testudo_wire::ethernet::{EtherType, Ethernet};
@@ -135,7 +136,13 @@ fn open(instance: &Instance, scheme: Scheme, shards: [u64; 4], routed: bool) -> 
     let to = PrefixUse { home: Some(spi(scheme).shard()), spread: scheme.spread(), ..PrefixUse::PROTECT };
     filter.set_prefixes(&protected.map(|prefix| (prefix, to)).into_iter().collect())?;
     filter.set_cluster(Some(&ClusterFilter { vips: own, key: [1, 2], routed }))?;
-    filter.set_shards([shards, shards, NO_SHARD], shards != NO_SHARD)?;
+    filter.set_shards(KeptShards {
+        packets: shards,
+        ike: shards,
+        default_host: shards != NO_SHARD,
+        in_turn: true,
+        ..KeptShards::default()
+    })?;
     filter.set_fence(u64::MAX)?;
     match scheme.spread() {
         Some(_) => filter.track_spread(spi(scheme).0, 1)?,

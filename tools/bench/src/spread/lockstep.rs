@@ -1,6 +1,7 @@
 //! [FLAT]'s own schemes, as a model: every node counts all packets, and finds by itself which of
-//! them are its own. Testudo has none of them: a node that has missed one copy of a packet counts
-//! otherwise than the others from then on.
+//! them are its own. A node that has missed one copy of a packet counts otherwise than the others
+//! from then on. Testudo begins the count again with each mark ([`testudo_base::turn`]), and has no
+//! such scheme by session.
 //!
 //! [FLAT]: *A Clustered Architecture for High-Speed IPsec Gateway*, Shieh and Lai.
 
@@ -12,7 +13,14 @@ use super::{Direction, SpreadArgs};
 use crate::figures::{Row, Source};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::net::Ipv4Addr;
+use testudo_base::lane::Spread;
+use testudo_base::siphash::SipKey;
+use testudo_base::spi::Shard;
+use testudo_base::turn::Turns;
 use testudo_terminal::progress::Progress;
+use testudo_wire::ip::Protocol;
+use testudo_wire::ipv4;
 
 /// Sessions that have packets at the same time.
 const AT_ONCE: usize = 256;
@@ -167,6 +175,16 @@ pub(super) fn compute(args: &SpreadArgs, costs: &Costs, progress: &Progress) -> 
         );
         rows.push(Row::new(what, "per mille", traffic.iter().map(per_mille).collect()));
     }
+    for spread in [Spread::PacketRr, Spread::PacketSqf] {
+        let per_mille = |(seed, packets): &(u64, Vec<Packet>)| {
+            wrong_of_ours(spread, packets, *seed, ONE_LOST_OF) * 1000.0
+        };
+        let what = format!(
+            "packets lost or doubled, {} with marks, {NODES} nodes, one copy of {ONE_LOST_OF} lost",
+            spread.name()
+        );
+        rows.push(Row::new(what, "per mille", traffic.iter().map(per_mille).collect()));
+    }
     rows
 }
 
@@ -182,13 +200,54 @@ fn balance(scheme: Lockstep, packets: &[Packet], model: Model, nodes: usize) -> 
 /// The share of packets on which no node works, or more than one, if one of so many copies does not
 /// reach its node.
 fn wrong(scheme: Lockstep, packets: &[Packet], seed: u64, one_lost_of: u64) -> f64 {
-    let mut nodes: Vec<Counting> = (0..NODES).map(|_| Counting::new(scheme, NODES)).collect();
+    let nodes = (0..NODES).map(|_| Counting::new(scheme, NODES)).collect();
+    let count = |node: &mut Counting, _, (session, octets)| node.count(session, octets);
+    share_of_wrong(nodes, count, packets, seed, one_lost_of)
+}
+
+/// The same of ours. The lanes are those that a packet takes of 256, and each third one is one
+/// node's.
+fn wrong_of_ours(spread: Spread, packets: &[Packet], seed: u64, one_lost_of: u64) -> f64 {
+    let key = SipKey::new(u128::from(seed).to_le_bytes());
+    let nodes = (0..NODES).map(|_| Turns::default()).collect();
+    let count = |node: &mut Turns, number, (session, octets)| {
+        let lane = node.count(key, spread, &datagram(session, number, octets));
+        usize::from(lane.unwrap_or(Shard(0)).0) % NODES
+    };
+    share_of_wrong(nodes, count, packets, seed, one_lost_of)
+}
+
+/// The headers of a datagram with this number in it.
+fn datagram(session: u32, number: u32, octets: u16) -> Vec<u8> {
+    let header = ipv4::Fields {
+        tos: 0,
+        total_len: octets,
+        id: number as u16,
+        df: true,
+        ttl: 64,
+        protocol: Protocol::UDP,
+        src: Ipv4Addr::from(0x0a01_0000 | session & 0xffff),
+        dst: Ipv4Addr::new(10, 2, 0, 20),
+    };
+    let ports = [4242_u16, 443, octets - ipv4::HEADER as u16, 0].map(u16::to_be_bytes);
+    [&header.to_bytes()[..], ports.as_flattened(), &number.to_be_bytes(), &[0; 4]].concat()
+}
+
+/// The share of packets on which no node works, or more than one. `count`: the place of the node
+/// that works on a packet, by what one node has counted; with the packet's number.
+fn share_of_wrong<N>(
+    mut nodes: Vec<N>,
+    count: impl Fn(&mut N, u32, Packet) -> usize,
+    packets: &[Packet],
+    seed: u64,
+    one_lost_of: u64,
+) -> f64 {
     let mut random = Random(!seed);
     let mut wrong = 0_u64;
-    for (session, octets) in packets {
-        let works = |(place, node): (usize, &mut Counting)| {
+    for (number, packet) in (0..).zip(packets) {
+        let works = |(place, node): (usize, &mut N)| {
             let lost = random.next().is_multiple_of(one_lost_of);
-            !lost && node.count(*session, *octets) == place
+            !lost && count(node, number, *packet) == place
         };
         let workers = nodes.iter_mut().enumerate().map(works).filter(|works| *works).count();
         wrong += u64::from(workers != 1);
@@ -240,6 +299,11 @@ mod tests {
             assert_eq!(wrong(scheme, packets, 1, u64::MAX), 0.0);
             let wrong = wrong(scheme, packets, 1, one_lost_of);
             assert!(wrong > 0.1, "{scheme:?}: {wrong}");
+        }
+        for spread in [Spread::PacketRr, Spread::PacketSqf] {
+            assert_eq!(wrong_of_ours(spread, packets, 1, u64::MAX), 0.0);
+            let wrong = wrong_of_ours(spread, packets, 1, ONE_LOST_OF);
+            assert!(wrong > 0.0 && wrong < 0.01, "{spread:?}: {wrong}");
         }
     }
 }

@@ -52,7 +52,7 @@ pub(super) fn measure(args: &SpreadArgs, progress: &Progress) -> Result<Vec<Row>
 
 fn rounds(args: &SpreadArgs, progress: &Progress) -> Result<Costs, BenchError> {
     let (library, sizes) = (Library::detect(), Sizes::of(args.size));
-    let mut rig = Rig::new(library, Suite::AES128GCM16, sizes, Membership::Routed(Spread::Session))?;
+    let mut rig = Rig::new(library, Suite::AES128GCM16, sizes, Membership::Routed(Spread::SessionHash))?;
     let mut line = RelayLine::new(library, Suite::AES128GCM16, sizes, &RelayKind::SAS)?;
     let filters = Filters::behind_routers(Scheme::SessionHash)?;
     let mut own = [const { Stopwatch::new() }; 2];

@@ -14,12 +14,18 @@ pub(crate) enum Scheme {
     SessionHash,
     /// Each packet goes by itself.
     PacketHash,
+    /// Packets take turns.
+    PacketRr,
+    /// Packets go where few octets went lately.
+    PacketSqf,
 }
 
 impl Scheme {
-    pub(super) const ALL: [Self; 3] = [Self::None, Self::SessionHash, Self::PacketHash];
+    pub(super) const ALL: [Self; 5] =
+        [Self::None, Self::SessionHash, Self::PacketHash, Self::PacketRr, Self::PacketSqf];
     /// Those of a spread tunnel.
-    pub(super) const SPREAD: [Self; 2] = [Self::SessionHash, Self::PacketHash];
+    pub(super) const SPREAD: [Self; 4] =
+        [Self::SessionHash, Self::PacketHash, Self::PacketRr, Self::PacketSqf];
 
     pub(super) fn name(self) -> &'static str {
         self.spread().map_or("none", Spread::name)
@@ -28,8 +34,10 @@ impl Scheme {
     pub(super) fn spread(self) -> Option<Spread> {
         match self {
             Self::None => None,
-            Self::SessionHash => Some(Spread::Session),
-            Self::PacketHash => Some(Spread::Packet),
+            Self::SessionHash => Some(Spread::SessionHash),
+            Self::PacketHash => Some(Spread::PacketHash),
+            Self::PacketRr => Some(Spread::PacketRr),
+            Self::PacketSqf => Some(Spread::PacketSqf),
         }
     }
 
@@ -42,9 +50,7 @@ impl Scheme {
     pub(super) fn section(self, connection: &str) -> String {
         match self {
             Self::None => String::new(),
-            Self::SessionHash | Self::PacketHash => {
-                format!("[[spread]]\nconnection = \"{connection}\"\nscheme = \"{}\"\n\n", self.name())
-            }
+            _ => format!("[[spread]]\nconnection = \"{connection}\"\nscheme = \"{}\"\n\n", self.name()),
         }
     }
 }

@@ -13,6 +13,8 @@ use testudo_lab::plot::{Chart, Series, Style};
 const PAPER: f64 = 0.0172;
 /// Nanoseconds for a packet that is dropped, at most.
 const MAX_Q: f64 = 60.0;
+/// The same, where it is counted too.
+const MAX_Q_IN_TURN: f64 = 90.0;
 /// The part of the ideal speed-up that six nodes reach, at least.
 const EFFICIENCY: f64 = 0.9;
 
@@ -27,7 +29,9 @@ pub(super) fn rows(args: &SpreadArgs, costs: &Costs) -> Vec<Row> {
             let name = scheme.name();
             rows.push(Row::new(format!("R {way}, {name}"), "ns", cost.own.clone()));
             let dropped = Row::new(format!("Q {way}, {name}"), "ns", cost.other.clone());
-            rows.push(dropped.aim(Aim::median_at_most(MAX_Q)));
+            let counts =
+                direction == Direction::Out && scheme.spread().is_some_and(|by| by.turns().is_some());
+            rows.push(dropped.aim(Aim::median_at_most(if counts { MAX_Q_IN_TURN } else { MAX_Q })));
             let parts = cost.own.iter().zip(&cost.other).map(|(own, other)| other / own).collect();
             rows.push(Row::new(format!("Q {way}, {name}"), "R", parts).others(Source::Flat, "0.0172"));
         }

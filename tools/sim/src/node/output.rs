@@ -55,7 +55,7 @@ impl Node {
                 for HeldPacket { packet, way } in std::mem::take(&mut self.held) {
                     match way {
                         Way::In => self.esp(self.now, &packet),
-                        Way::Out => self.clear(&packet),
+                        Way::Out(lane) => self.clear(&packet, lane),
                     }
                 }
             }

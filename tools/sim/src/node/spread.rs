@@ -6,6 +6,7 @@ use crate::config;
 use crate::plane::Plane;
 use crate::probe;
 use crate::scenario::Scenario;
+use crate::trace::digest;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -13,12 +14,14 @@ use std::sync::atomic::Ordering::Relaxed;
 use testudo_base::lane::{self, Spread};
 use testudo_base::shard::{SHARDS, ShardSet};
 use testudo_base::spi::{Shard, Spi};
+use testudo_base::turn::Turns;
 use testudo_cluster::dispatch::Home;
 use testudo_cluster::group::GroupConfig;
 use testudo_ipsec::dataplane::{Command, Relay};
 use testudo_ipsec::number::RowClock;
 use testudo_ipsec::sa::OutboundSa;
 use testudo_ipsec::spd::PolicyId;
+use testudo_planted::{Plant, planted};
 
 /// Row clocks, as the filter counts them.
 #[derive(Debug)]
@@ -42,6 +45,22 @@ impl Clocks {
 impl RowClock for Clocks {
     fn now(&self, home: Shard) -> u64 {
         self.0[usize::from(home.0)].load(Relaxed)
+    }
+}
+
+/// What the filter has counted for tunnels whose lanes take turns.
+#[derive(Debug, Default)]
+pub(super) struct Dealt {
+    /// By home shard.
+    turns: BTreeMap<Shard, Turns>,
+    /// The lanes of packets that it has passed and that were not processed yet, by their digests.
+    lanes: BTreeMap<u64, Shard>,
+}
+
+impl Dealt {
+    /// The lane that the filter has found for a packet, which is processed now.
+    pub(super) fn take(&mut self, packet: &[u8]) -> Option<Shard> {
+        self.lanes.remove(&digest(packet))
     }
 }
 
@@ -72,6 +91,12 @@ impl Node {
         }
     }
 
+    /// True if the filter keeps an ESP packet.
+    pub(super) fn keeps_esp(&self, esp: &probe::Esp) -> bool {
+        let is_spread = self.spread.contains_key(&Spi(esp.spi));
+        self.shown.keeps(Home::Packets(self.lane_in(esp))) || is_spread && planted(Plant::LaneOwnedTwice)
+    }
+
     /// The shard by which a clear packet finds its node.
     pub(super) fn lane_out(&self, packet: &[u8]) -> Option<Shard> {
         match self.spread_of(packet) {
@@ -92,11 +117,21 @@ impl Node {
     /// them.
     pub(super) fn keeps_clear(&mut self, packet: &[u8]) -> bool {
         let spread = self.spread_of(packet);
-        if let Some((home, _)) = spread.filter(|_| !self.is_routed) {
-            self.clocks.count(home);
-        }
+        let lane = spread.filter(|_| !self.is_routed).and_then(|(home, by)| self.count(home, by, packet));
         let sends = spread.is_some_and(|(home, _)| self.is_routed && self.may_number(packet, home));
-        sends || self.lane_out(packet).is_some_and(|shard| self.shown.keeps(Home::Packets(shard)))
+        let shard = lane.or_else(|| self.lane_out(packet));
+        let keeps = sends || shard.is_some_and(|shard| self.shown.keeps(Home::Packets(shard)));
+        if let Some(lane) = lane.filter(|_| keeps) {
+            self.dealt.lanes.insert(digest(packet), lane);
+        }
+        keeps
+    }
+
+    /// Counts a packet of a spread tunnel. Returns the lane that it takes in turn, if it does.
+    fn count(&mut self, home: Shard, by: Spread, packet: &[u8]) -> Option<Shard> {
+        self.clocks.count(home);
+        let (key, turns) = (self.member.hash_key(), self.dealt.turns.entry(home).or_default());
+        if self.shown.in_turn { turns.count(key, by, packet) } else { None }
     }
 
     /// True if the node is in service and has numbers for a packet of a spread tunnel.

@@ -96,6 +96,7 @@ impl World {
     /// Watches the traffic for a while. Returns the first thing that is not as it was before the
     /// faults.
     pub(super) fn watch(&mut self) -> Option<Amiss> {
+        self.deal_anew();
         self.traffic.watch(self.schedule.now);
         let disagreement = self.watch_agreement();
         disagreement

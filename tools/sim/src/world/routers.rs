@@ -67,7 +67,7 @@ impl World {
     }
 
     /// A packet reaches all nodes: every copy independently.
-    fn flood(&mut self, link: Link, arrival: &Arrival) {
+    pub(super) fn flood(&mut self, link: Link, arrival: &Arrival) {
         for node in 0..self.slots.len() {
             for at in self.network.through(self.schedule.now, link, node) {
                 self.schedule.at(at, What::Node(node, arrival.clone()));

@@ -7,6 +7,7 @@ use crate::host::Input;
 use crate::network::Link;
 use crate::probe;
 use std::collections::BTreeMap;
+use testudo_base::lane::Spread;
 use testudo_ike::output::Time;
 
 /// Packets sent this recently may still be in transit.
@@ -14,6 +15,9 @@ const IN_FLIGHT_FOR: Nanos = 300 * MILLI;
 
 /// Sessions of a spread tunnel.
 const SESSIONS: u64 = 8;
+
+/// Packets of which at least one is a mark ([`testudo_base::turn`]), but for one series of 30 000.
+const MARKED: usize = 650;
 
 /// A packet that was sent.
 #[derive(Clone, Copy, Debug)]
@@ -106,6 +110,24 @@ impl World {
         } else {
             let packet = probe::packet(config::client(peer), config::SERVER, number);
             self.with_peer(peer, |peer, now: Time| peer.handle_clear(now, &packet));
+        }
+    }
+
+    /// So many packets go to each peer whose lanes take turns that there is a mark among them: from
+    /// then on the nodes count alike, whatever some of them have missed.
+    pub(super) fn deal_anew(&mut self) {
+        if self.scenario.routed.is_some() {
+            return;
+        }
+        let in_turn = |(_, by): &(usize, Option<Spread>)| by.is_some_and(|by| by.turns().is_some());
+        let spread = self.scenario.spread.clone().into_iter().enumerate();
+        for (peer, _) in spread.filter(in_turn) {
+            for _ in 0..MARKED {
+                let number = self.traffic.send(peer, true, self.schedule.now);
+                let packet = probe::packet(config::SERVER, config::client(peer), number);
+                self.flood(Link::Inner, &Arrival::Inner(packet));
+                self.run_until(self.schedule.now + MILLI);
+            }
         }
     }
 

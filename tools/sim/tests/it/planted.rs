@@ -29,7 +29,9 @@ const LAST: &[(Plant, u64)] = &[
     (Plant::BlockBeforeStable, 68),
     (Plant::SameBlock, 0),
     (Plant::SameStripe, 2),
-    (Plant::NoLaneFloor, 120),
+    (Plant::NoLaneFloor, 5),
+    (Plant::LaneOwnedTwice, 2),
+    (Plant::MarkIgnored, 20),
     (Plant::StandbyBySuspicion, 20),
     (Plant::NoSenderId, 0),
     (Plant::SpiReusedAtOnce, 171),
@@ -37,7 +39,7 @@ const LAST: &[(Plant, u64)] = &[
     (Plant::CommandsMissed, 46),
     (Plant::RestNotAwaited, 31),
     (Plant::VotesNotCounted, 53),
-    (Plant::FloorAsSeen, 200),
+    (Plant::FloorAsSeen, 21),
     (Plant::RowsNotTold, 4),
     (Plant::LaneFloorsNotTold, 10),
     (Plant::RelayedTwice, 119),
@@ -69,8 +71,14 @@ const ROUTED: &[Plant] = &[
 
 /// Bugs of spread tunnels. The others are searched for in worlds without any: blocks and windows of
 /// homed tunnels have no part in a spread one.
-const SPREAD: &[Plant] =
-    &[Plant::SameStripe, Plant::NoLaneFloor, Plant::RowsNotTold, Plant::LaneFloorsNotTold];
+const SPREAD: &[Plant] = &[
+    Plant::SameStripe,
+    Plant::NoLaneFloor,
+    Plant::LaneOwnedTwice,
+    Plant::MarkIgnored,
+    Plant::RowsNotTold,
+    Plant::LaneFloorsNotTold,
+];
 
 fn world(seed: u64, faults_of: Plant, bug: Option<Plant>) -> Outcome {
     plant(bug);

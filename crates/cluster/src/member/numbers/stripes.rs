@@ -128,7 +128,8 @@ impl StripesUnderWay {
 /// How a new Child SA of this node is spread: as its connection is configured. Logs that, or why an
 /// SA of this kind cannot be spread.
 pub(in crate::member) fn spread_of(core: &mut Core, child: &ChildReplica) -> Option<Spread> {
-    let spread = *core.config.spread.get(&child.connection)?;
+    let configured = *core.config.spread.get(&child.connection)?;
+    let spread = if core.takes_turns() { configured } else { configured.by_hash() };
     let what = format!("CHILD_SA {}{{{}}} of connection {}", child.name, child.id.0, child.connection);
     match unfit_to_spread(core, child) {
         Some(why) => {
@@ -136,9 +137,18 @@ pub(in crate::member) fn spread_of(core: &mut Core, child: &ChildReplica) -> Opt
             None
         }
         None => {
-            core.log(LogLevel::Info, format!("{what} is spread over the nodes by {}", spread.name()));
+            let why = if spread == configured { "" } else { unfit_for_turns(core) };
+            core.log(LogLevel::Info, format!("{what} is spread over the nodes by {}{why}", spread.name()));
             Some(spread)
         }
+    }
+}
+
+/// Why no lanes take turns, as the end of a sentence.
+fn unfit_for_turns(core: &Core) -> &'static str {
+    match core.is_routed() {
+        true => ": behind routers nobody can count all packets",
+        false => ": a node of the view runs an older version",
     }
 }
 

@@ -104,7 +104,7 @@ impl World {
                 assert!(state.installed.contains_key(&child));
                 state.sending.insert(child);
             }
-            MemberOutput::Shards(Ownership { packets, held, ike, default_host }) => {
+            MemberOutput::Shards(Ownership { packets, held, ike, default_host, .. }) => {
                 let gone = state.shards.0.union(state.held).without(packets.union(held));
                 let is_nobodys = |shard: Shard| state.carriers[usize::from(shard.0)] == Some(id(node));
                 assert!(!gone.iter().any(is_nobodys), "node {node} relays to itself what it gives away");

@@ -21,9 +21,9 @@ const OWN4: &str = "192.0.2.11";
 const OWN6: &str = "2001:db8:1::11";
 const HOMED: PrefixUse = PrefixUse { home: Some(Shard(42)), ..PrefixUse::PROTECT };
 const BY_SESSION: PrefixUse =
-    PrefixUse { home: Some(Shard(43)), spread: Some(Spread::Session), ..PrefixUse::PROTECT };
+    PrefixUse { home: Some(Shard(43)), spread: Some(Spread::SessionHash), ..PrefixUse::PROTECT };
 const BY_PACKET: PrefixUse =
-    PrefixUse { home: Some(Shard(44)), spread: Some(Spread::Packet), ..PrefixUse::PROTECT };
+    PrefixUse { home: Some(Shard(44)), spread: Some(Spread::PacketHash), ..PrefixUse::PROTECT };
 /// Their home shards.
 const CLOCKS: [Shard; 2] = [Shard(43), Shard(44)];
 /// SAs that are spread; all others are not.
@@ -220,7 +220,7 @@ fn filter_and_model_agree() {
             let arrival = if flooded { Arrival::Flooded } else { Arrival::Own };
             let home = model.home(arrival, &packet);
             let [packets, ike, held] = [packets, ike, held].map(shard_set);
-            let ownership = Ownership { packets, ike, held, default_host };
+            let ownership = Ownership { packets, ike, held, default_host, in_turn: false };
             // A flooded packet to a protected prefix: only its carrier asks where it is from.
             let elsewhere =
                 |home| matches!(home, Home::Packets(_)) && flooded && !model.keeps(&ownership, home);

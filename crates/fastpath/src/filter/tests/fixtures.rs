@@ -3,6 +3,7 @@
 use super::bench::{Bench, PORT, XDP_DROP, XDP_PASS, XDP_REDIRECT};
 use super::frames::*;
 use crate::filter::{Class, FilterAction, Reason, Stamp};
+use testudo_base::spi::Shard;
 
 pub(super) type Fixture = (&'static str, Vec<u8>, Reason);
 
@@ -267,7 +268,9 @@ fn each_frame_goes_where_it_belongs() {
         let (action, stamp) = match reason.action() {
             FilterAction::Pass => (XDP_PASS, None),
             FilterAction::Drop => (XDP_DROP, None),
-            FilterAction::Worker => (XDP_REDIRECT, Some(Stamp { class: class(reason), port: PORT })),
+            FilterAction::Worker => {
+                (XDP_REDIRECT, Some(Stamp { class: class(reason), port: PORT, lane: Shard(0) }))
+            }
         };
         assert_eq!((outcome.action, outcome.stamp), (action, stamp), "{name}");
         assert_eq!(outcome.frame, frame, "{name}: the frame itself stays as it is");

@@ -16,8 +16,8 @@ const HOMED: Spi = Spi(0xc0de_0002);
 const HOME: Shard = Shard(0xc0);
 const NO_SHARD: [u64; 4] = [0; 4];
 const BY_SESSION: PrefixUse =
-    PrefixUse { home: Some(HOME), spread: Some(Spread::Session), ..PrefixUse::PROTECT };
-const BY_PACKET: PrefixUse = PrefixUse { spread: Some(Spread::Packet), ..BY_SESSION };
+    PrefixUse { home: Some(HOME), spread: Some(Spread::SessionHash), ..PrefixUse::PROTECT };
+const BY_PACKET: PrefixUse = PrefixUse { spread: Some(Spread::PacketHash), ..BY_SESSION };
 
 fn key() -> SipKey {
     SipKey::new(*b"0123456789abcdef")
@@ -193,7 +193,7 @@ fn clear_packets() -> Vec<Vec<u8>> {
 #[test]
 fn clear_packets_are_kept_by_the_carrier_of_their_lane() {
     let bench = bench();
-    for (used, spread) in [(BY_SESSION, Spread::Session), (BY_PACKET, Spread::Packet)] {
+    for (used, spread) in [(BY_SESSION, Spread::SessionHash), (BY_PACKET, Spread::PacketHash)] {
         ["10.2.0.0/16", "2001:db8:2::/48"].iter().for_each(|prefix| bench.set_prefix(prefix, used));
         for packet in clear_packets() {
             let lane = lane::of_packet(key(), spread, &packet);

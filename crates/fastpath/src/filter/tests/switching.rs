@@ -4,6 +4,7 @@ use super::bench::{Bench, PORT, XDP_DROP, XDP_PASS, XDP_REDIRECT};
 use super::frames::*;
 use crate::filter::layout::{ADDRESS, UNSELECTED};
 use crate::filter::{Class, CounterSet, PrefixUse, Reason, Stamp};
+use testudo_base::spi::Shard;
 
 fn protected_packet() -> Vec<u8> {
     ipv4(CLIENT4, REMOTE4, TCP).packet(&[0x5a; 20])
@@ -257,7 +258,7 @@ fn clear_packets_to_an_address_that_no_policy_selects_are_the_kernels() {
 fn a_frame_in_several_buffers_is_read_by_its_headers() {
     let bench = Bench::new().with_socket();
     let outcome = bench.run(&ipv4(CLIENT4, REMOTE4, UDP).frame(&[0x5a; 8900]));
-    let stamp = Stamp { class: Class::Protect, port: PORT };
+    let stamp = Stamp { class: Class::Protect, port: PORT, lane: Shard(0) };
     assert_eq!((outcome.action, outcome.stamp), (XDP_REDIRECT, Some(stamp)));
     let outcome = bench.run(&ipv4(PEER4, US4, UDP).frame(&udp(4500, 4500, &[0x5a; 8900])));
     assert_eq!(outcome.reason, Reason::WorkerEspInUdp);

@@ -18,7 +18,7 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
         let checked = match arrived {
             Arrived::Inbound => return Ok(arrived),
             Arrived::Clear => None,
-            Arrived::Outbound | Arrived::OutboundFlooded => rules.checked,
+            Arrived::Outbound | Arrived::OutboundFlooded | Arrived::OutboundInTurn => rules.checked,
         };
         if checked.is_some_and(|port| !self.router.leads_back(frame.data(), port)) {
             return Err(WorkerDrop::SpoofedSource);

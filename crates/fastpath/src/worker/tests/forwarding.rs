@@ -54,6 +54,26 @@ fn each_class_goes_its_way_through_the_pipeline() {
     check_and_close(worker);
 }
 
+/// The pipeline finds the lane before the packet, alone and where another worker helps.
+#[test]
+fn a_packet_in_turn_takes_its_lane_along() {
+    let mut worker = worker(full_fib());
+    worker.pipeline_mut().outbound = Some(|item| {
+        assert_eq!(item.ingress, Ingress::InTurn);
+        item.buf.data_mut()[8] = item.buf.octet_before().unwrap();
+        Verdict::Forward
+    });
+    for lane in [7, 0, 255] {
+        let mut frame = stamped(worker.pool_mut(), &ipv4(CLIENT, PEER, 60, true), Class::ProtectInTurn as u8);
+        let start = usize::from(frame.start());
+        frame.bytes_mut()[start - 1] = lane;
+        worker.port_mut(LAN).unwrap().deliver(frame).unwrap();
+    }
+    worker.turn(1);
+    assert_eq!(sent(&mut worker, WAN).iter().map(|(_, p)| p[8]).collect::<Vec<_>>(), [7, 0, 255]);
+    check_and_close(worker);
+}
+
 /// Clear packets are judged; those that may pass go to the kernel or are routed on, and fragments
 /// wait for the others.
 #[test]
@@ -181,7 +201,7 @@ fn bad_frames_are_dropped_by_name() {
     };
     let at = |counts: [u64; WorkerDrop::COUNT], reason| counts[reason as usize];
     assert_eq!(at(deliver(&packet, 0, |_| ()), WorkerDrop::NoStamp), 1);
-    assert_eq!(at(deliver(&packet, 6, |_| ()), WorkerDrop::NoStamp), 2);
+    assert_eq!(at(deliver(&packet, 7, |_| ()), WorkerDrop::NoStamp), 2);
     let unstamped = deliver(&packet, 1, |frame| {
         let start = usize::from(frame.start());
         frame.bytes_mut()[start - 4] = 0;

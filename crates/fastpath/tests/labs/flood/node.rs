@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use testudo_fastpath::fib::PortIndex;
-use testudo_fastpath::filter::{self, ClusterFilter, Filter, FilterPort, Instance};
+use testudo_fastpath::filter::{self, ClusterFilter, Filter, FilterPort, Instance, KeptShards};
 use testudo_fastpath::mac::MacAddr;
 use testudo_fastpath::vip::{Speaker, VipLink, host};
 
@@ -57,7 +57,14 @@ impl Node {
     /// The shards that the node keeps from now on, without a deadline.
     pub fn keep(&self, shards: [u64; 4], default_host: bool) {
         self.order(move |filter, speaker| {
-            filter.set_shards([shards, shards, [0; 4]], default_host).expect("shares");
+            filter
+                .set_shards(KeptShards {
+                    packets: shards,
+                    ike: shards,
+                    default_host,
+                    ..KeptShards::default()
+                })
+                .expect("shares");
             filter.set_fence(u64::MAX).expect("fence");
             speaker.set_default_host(default_host);
         });

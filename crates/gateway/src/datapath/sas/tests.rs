@@ -158,7 +158,7 @@ fn the_stripes_of_a_spread_sa_go_with_it() {
     let mut sas = Sas::new(true);
     let (child, params) = (ChildSaId(1), params(1));
     let selectors = SelectorPair::new(&params.local_ts, &params.remote_ts);
-    let agreed = Agreed { spread: Some(Spread::Packet), ..agreed(&params, &selectors) };
+    let agreed = Agreed { spread: Some(Spread::PacketHash), ..agreed(&params, &selectors) };
     sas.install(child, POLICY, agreed, Activation::WithPolicy, MTU, Library::AwsLc).unwrap();
     let stripe = |number: u64| Stripe {
         first_row: number * 10,

@@ -344,16 +344,16 @@ fn what_a_tunnel_costs_does_not_grow_with_how_many_there_are() {
 #[test]
 fn a_prefix_is_spread_if_all_policies_about_it_are_spread_alike() {
     let mut node = Node::new();
-    node.install_spread("10.1.0.0/24", "10.2.0.0/16", 7, Spread::Packet);
+    node.install_spread("10.1.0.0/24", "10.2.0.0/16", 7, Spread::PacketHash);
     node.tell();
-    assert_eq!(node.home("10.2.0.1"), PrefixHome::Spread(Shard(7), Spread::Packet));
-    node.install_spread("10.1.1.0/24", "10.2.0.0/16", 7, Spread::Packet);
+    assert_eq!(node.home("10.2.0.1"), PrefixHome::Spread(Shard(7), Spread::PacketHash));
+    node.install_spread("10.1.1.0/24", "10.2.0.0/16", 7, Spread::PacketHash);
     node.tell();
-    assert_eq!(node.home("10.2.0.1"), PrefixHome::Spread(Shard(7), Spread::Packet));
+    assert_eq!(node.home("10.2.0.1"), PrefixHome::Spread(Shard(7), Spread::PacketHash));
     node.install("10.1.2.0/24", "10.2.9.0/24", 7);
-    node.install_spread("10.1.2.0/24", "10.2.10.0/24", 7, Spread::Session);
+    node.install_spread("10.1.2.0/24", "10.2.10.0/24", 7, Spread::SessionHash);
     node.tell();
     let homes = ["10.2.0.1", "10.2.9.1", "10.2.10.1"].map(|addr| node.home(addr));
-    let spread = PrefixHome::Spread(Shard(7), Spread::Packet);
+    let spread = PrefixHome::Spread(Shard(7), Spread::PacketHash);
     assert_eq!(homes, [spread, PrefixHome::Ambiguous, PrefixHome::Ambiguous]);
 }

@@ -12,7 +12,7 @@ use testudo_lab::topology::{Family, Side};
 use testudo_lab::wait_until;
 
 /// Packets of the tunnel that a node has worked on, from the client and to it.
-fn worked_on(trial: &Trial) -> Vec<[u64; 2]> {
+pub(super) fn worked_on(trial: &Trial) -> Vec<[u64; 2]> {
     let of = |node: &testudo_lab::testudo::Testudo| {
         let totals = node.status().unwrap()["counters"]["totals"].clone();
         ["out_forwarded", "in_forwarded"].map(|name| totals[name].as_u64().unwrap_or_default())
@@ -20,7 +20,7 @@ fn worked_on(trial: &Trial) -> Vec<[u64; 2]> {
     trial.bed.nodes.iter().map(of).collect()
 }
 
-fn spread(scheme: &str) -> BedOptions {
+pub(super) fn spread(scheme: &str) -> BedOptions {
     BedOptions {
         settings: format!("[[spread]]\nconnection = \"peer1\"\nscheme = \"{scheme}\"\n"),
         // On one machine with everything else nodes take longer for a view than a fence lasts.
@@ -30,7 +30,7 @@ fn spread(scheme: &str) -> BedOptions {
 }
 
 /// One node after the other fails, and comes back.
-fn each_node_in_turn(trial: &mut Trial) {
+pub(super) fn each_node_in_turn(trial: &mut Trial) {
     for node in 1..=3 {
         let what = format!("the death of node {node}");
         let seen = trial.under_traffic(&what, |bed| bed.strike(node, Failure::Testudod).unwrap());
@@ -45,7 +45,7 @@ fn each_node_in_turn(trial: &mut Trial) {
 }
 
 /// What each node has worked on, from the client and to it, in thousandths of all packets.
-fn shares(before: &[[u64; 2]], after: &[[u64; 2]]) -> [Vec<u64>; 2] {
+pub(super) fn shares(before: &[[u64; 2]], after: &[[u64; 2]]) -> [Vec<u64>; 2] {
     std::array::from_fn(|way| {
         let done: Vec<u64> = before.iter().zip(after).map(|(b, a)| a[way] - b[way]).collect();
         let all: u64 = done.iter().sum();

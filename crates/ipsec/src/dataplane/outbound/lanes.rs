@@ -59,8 +59,12 @@ impl Planner<'_, '_> {
         !self.shards.is_empty() && stripes.is_some_and(|stripes| stripes.cover(row()))
     }
 
+    /// The lane that the filter has found, or that of the packet's hash: only the filter counts.
     pub(super) fn lane(&self, item: &Item<'_>, spread: Spread) -> Shard {
-        lane::of_packet(self.pairs, spread, item.buf.data())
+        match item.buf.octet_before().filter(|_| item.ingress == Ingress::InTurn) {
+            Some(lane) => Shard(lane),
+            None => lane::of_packet(self.pairs, spread, item.buf.data()),
+        }
     }
 
     /// The shard that decides which node works on a packet of the SA. `None` if this node does in
@@ -105,13 +109,15 @@ impl Planner<'_, '_> {
         members: &[TrainMember],
         spread: Spread,
     ) -> Burst<TrainMember> {
-        let of_session = spread == Spread::Session && !train.inner.flow.is_fragment();
+        let of_session = spread.is_by_session() && !train.inner.flow.is_fragment();
         let (mut own, mut known) = (Burst::new(), None);
         for member in members {
             let Some(item) = burst.get_mut(usize::from(member.at)) else { continue };
             let find = || is_only_here(item.ingress) || self.carries_lane(item, spread);
-            let shows_session =
-                of_session && member.len >= SHOWS_SESSION && item.buf.data().first() == Some(&0x45);
+            let shows_session = of_session
+                && member.len >= SHOWS_SESSION
+                && item.buf.data().first() == Some(&0x45)
+                && item.ingress != Ingress::InTurn;
             let here = if shows_session { *known.get_or_insert_with(find) } else { find() };
             if here {
                 own.push(*member);

@@ -66,7 +66,7 @@ fn stripes_follow_each_other_row_by_row_and_number_by_number() {
     let mut new = child(shard, 0);
     let spi = new.params.spi_in;
     let rows = |stripe: &Stripe| (stripe.first_row, stripe.end_row(), stripe.start, stripe.end());
-    let granted = numbers.first_stripe(core, &mut new, Spread::Packet);
+    let granted = numbers.first_stripe(core, &mut new, Spread::PacketHash);
     assert_eq!(rows(&granted), (5, 5 + (1 << 16), 1, 1 + (2 << 16)));
     replicas.insert_child(new);
     let next = numbers.next_stripe(core, replicas, spi, 0, false).unwrap();

@@ -157,7 +157,7 @@ fn arb_prefix() -> impl Strategy<Value = Prefix> {
 
 fn arb_home() -> impl Strategy<Value = PrefixHome> {
     let shard = || (0u8..3).prop_map(Shard);
-    let spread = prop::sample::select(vec![Spread::Session, Spread::Packet]);
+    let spread = prop::sample::select(vec![Spread::SessionHash, Spread::PacketHash]);
     prop_oneof![
         1 => Just(PrefixHome::Ambiguous),
         3 => shard().prop_map(PrefixHome::Shard),
@@ -214,7 +214,7 @@ proptest! {
             Just(PrefixUse::PROTECT), Just(JUDGED), Just(OPEN), Just(TO_ALONE), Just(FOR_ANYBODY), Just(PrefixUse { within: true, ..TO_ALONE }),
             Just(PrefixUse { within: true, refuse_from: false, ..OPEN }), Just(PrefixUse::PASS),
             Just(PrefixUse { within: true, home: Some(Shard(1)), ..PrefixUse::PROTECT }),
-            Just(PrefixUse { within: true, home: Some(Shard(1)), spread: Some(Spread::Packet), ..PrefixUse::PROTECT }),
+            Just(PrefixUse { within: true, home: Some(Shard(1)), spread: Some(Spread::PacketHash), ..PrefixUse::PROTECT }),
         ], 0..4),
         events in prop::collection::vec(arb_event(), 1..40),
     ) {
