@@ -267,3 +267,35 @@ impl End {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_progress_line_tells_how_far_it_is_and_what_holds_it_up() {
+        let mut answer = json!({
+            "status": "active",
+            "expected-downtime": 310,
+            "ram": {
+                "transferred": 123_456_789,
+                "remaining": 45_600_000,
+                "dirty-pages-rate": 5000,
+                "page-size": 4096,
+            },
+        });
+        let line = |answer: &serde_json::Value| {
+            describe(&Migration { phase: Phase::Active, answer: answer.clone() })
+        };
+        assert_eq!(
+            line(&answer),
+            "migration: 123.5 MB sent, 45.6 MB left, 20.5 MB a second rewritten, 310 ms of pause expected"
+        );
+        // What QEMU counts may be anything.
+        answer["ram"]["dirty-pages-rate"] = u64::MAX.into();
+        assert!(line(&answer).contains(" left, 18.4 EB a second rewritten, "), "{}", line(&answer));
+        // It does not tell these before the first round.
+        let nothing = "migration: 0 B sent, 0 B left, 0 B a second rewritten, 0 ms of pause expected";
+        assert_eq!(line(&json!({ "status": "setup" })), nothing);
+    }
+}

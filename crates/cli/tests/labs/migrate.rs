@@ -4,7 +4,7 @@
 mod hosts;
 mod watching;
 
-use hosts::{Hosts, LIMIT, NAME, SECRET, ended, report};
+use hosts::{Hosts, LIMIT, NAME, SECRET, UID, ended, report};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use std::io::ErrorKind;
@@ -215,6 +215,7 @@ fn a_killed_command_does_no_harm() {
     let mut migration = hosts.begin(SLOW, &[]);
     migration.kill();
     assert!(hosts.destination.counts().unwrap().is_empty(), "in the middle");
+    cannot_be_ended_without_permission(&hosts);
     let mut monitor = Client::connect(hosts.source.monitor(), LIMIT).unwrap();
     let pause: u64 = PAUSE.parse().unwrap();
     let fast = json!({ "downtime-limit": pause, "max-bandwidth": 1_u64 << 30 });
@@ -225,6 +226,23 @@ fn a_killed_command_does_no_harm() {
     assert!(done.status.success(), "{report:#}");
     assert_eq!(report["runs_at"], "destination", "{report:#}");
     hosts.run_at_destination();
+}
+
+/// Who may only begin a migration gets no `--verify`, which leaves a migration under way alone.
+fn cannot_be_ended_without_permission(hosts: &Hosts) {
+    hosts.allow_only(UID, &["migrate"]);
+    let refused = hosts.command(&["--verify"]).run_any().unwrap();
+    assert_eq!((refused.status.code(), refused.stdout.as_str()), (Some(1), ""), "{refused:?}");
+    for said in [
+        "refused terminate of \"web1\" to 192.0.2.2 by ",
+        "[[allow]] there needs user, vm, to, and actions with \"terminate\"",
+    ] {
+        assert!(refused.stderr.contains(said), "{}", refused.stderr);
+    }
+    let mut monitor = Client::connect(hosts.source.monitor(), LIMIT).unwrap();
+    let migration = monitor.execute("query-migrate", json!({})).unwrap();
+    assert_eq!(migration["status"], "active");
+    hosts.allow(UID);
 }
 
 /// QEMU does not answer while the virtual machine stands still, here for longer than the command

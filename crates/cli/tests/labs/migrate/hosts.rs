@@ -21,7 +21,7 @@ pub(crate) const NAME: &str = "web1";
 pub(crate) const LIMIT: Duration = Duration::from_secs(120);
 pub(crate) const PORT: u16 = 49152;
 /// The caller, by SUDO_UID.
-const UID: &str = "1000";
+pub(crate) const UID: &str = "1000";
 /// So much of a migration has crossed the wire when something happens in its middle.
 const MIDDLE: u64 = 2_000_000;
 
@@ -90,10 +90,14 @@ impl Hosts {
 
     /// Writes a policy that lets this user do everything.
     pub(crate) fn allow(&self, uid: &str) {
+        self.allow_only(uid, &["migrate", "terminate"]);
+    }
+
+    /// Writes a policy that lets this user do only that.
+    pub(crate) fn allow_only(&self, uid: &str, actions: &[&str]) {
         let to = Side::Two.outer(self.family);
-        let text = format!(
-            "[[allow]]\nuser = \"{uid}\"\nvm = \"*\"\nto = [\"{to}\"]\nactions = [\"migrate\", \"terminate\"]\n"
-        );
+        let text =
+            format!("[[allow]]\nuser = \"{uid}\"\nvm = \"*\"\nto = [\"{to}\"]\nactions = {actions:?}\n");
         std::fs::write(&self.policy, text).unwrap();
     }
 
