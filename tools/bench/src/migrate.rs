@@ -9,6 +9,7 @@ mod channel;
 mod hosts;
 mod picture;
 mod row;
+mod tls;
 mod way;
 
 use crate::error::BenchError;
@@ -20,6 +21,7 @@ use std::path::PathBuf;
 use testudo_crypto::Library;
 use testudo_lab::Lab;
 use testudo_terminal::progress::Progress;
+use tls::Tls;
 use way::Way;
 
 /// Options of `testudo bench migrate`.
@@ -75,7 +77,7 @@ pub(crate) fn run(args: &MigrateArgs, progress: &Progress) -> Result<(), BenchEr
     let report = Report::new("migrate", Machine::here(Library::detect(), None));
     println!("{}, virtual machines of {} MiB without KVM\n", report.machine(), args.memory);
     let lab = Lab::new("bench-migrate")?;
-    let tls = channel::tls_key(&lab)?;
+    let tls = Tls::new(&lab)?;
     progress.begin("migrate", args.ways.len() as u64);
     let mut all = Vec::new();
     for way in &args.ways {
@@ -129,7 +131,7 @@ fn measure(
         }
     }
     for (hosts, row) in all.iter().zip(&mut rows) {
-        row.alarms = hosts.alarms()?;
+        (row.alarms, row.suite) = (hosts.alarms()?, hosts.suite());
     }
     Ok(rows)
 }

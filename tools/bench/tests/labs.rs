@@ -317,7 +317,6 @@ fn row<'a>(report: &'a Value, begins: &str) -> &'a Value {
     found.unwrap_or_else(|| panic!("no row {begins} in {report}"))
 }
 
-/// With two real gateways, for seconds: as root, and after testudod has been built.
 /// Migrations by these ways, once there and back.
 fn migrations(ways: &str, mtus: &str, segments: &str) {
     let plots = tempfile::tempdir().expect("a temporary directory");
@@ -337,6 +336,8 @@ fn migrations(ways: &str, mtus: &str, segments: &str) {
         for stage in 0..4 {
             assert_eq!(row["stage_seconds"][stage].as_array().map(Vec::len), Some(2), "{row}");
         }
+        let suite = (row["way"] == "tls").then_some("TLS_AES_128_GCM_SHA256");
+        assert_eq!(row["suite"].as_str(), suite, "{row}");
         // What is filled crosses the wire, whatever protects it.
         assert!(row["megabytes"][0].as_f64() > Some(64.0), "{row}");
     }

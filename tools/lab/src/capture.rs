@@ -57,7 +57,19 @@ impl Capture {
 
     /// Captures this many packets of ESP that arrive at one interface, whole.
     pub fn esp(wire: &Namespace, interface: &str, packets: u32) -> Result<Self> {
-        Self::start(wire, &[interface], "esp", &["-c", &packets.to_string()], "ip proto 50")
+        Self::first(wire, interface, "esp", "ip proto 50", packets)
+    }
+
+    /// Captures so many packets that arrive at one interface and match a filter (pcap-filter(7)),
+    /// whole.
+    pub fn first(
+        namespace: &Namespace,
+        interface: &str,
+        name: &str,
+        filter: &str,
+        packets: u32,
+    ) -> Result<Self> {
+        Self::start(namespace, &[interface], name, &["-c", &packets.to_string()], filter)
     }
 
     fn start(

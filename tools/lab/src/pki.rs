@@ -5,7 +5,7 @@ use crate::swanctl::Swanctl;
 use crate::{Error, Lab, Result};
 use std::fmt::Write;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A directory with certificates, their keys and CRLs.
 #[derive(Clone, Debug)]
@@ -127,6 +127,12 @@ impl Pki {
         let path = self.dir.join(file);
         let text = fs::read_to_string(&path).map_err(Error::io(format!("read {}", path.display())))?;
         swanctl.write_file(directory, file, &text)
+    }
+
+    /// Copies a file such as `root.pem` to that path.
+    pub fn copy(&self, file: &str, to: &Path) -> Result<()> {
+        let copying = Error::io(format!("copy {file} to {}", to.display()));
+        fs::copy(self.dir.join(file), to).map(drop).map_err(copying)
     }
 
     fn file(&self, name: &str, suffix: &str) -> String {

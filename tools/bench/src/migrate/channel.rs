@@ -3,7 +3,7 @@
 use super::way::Way;
 use std::fs;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 use testudo_lab::command::Cmd;
 use testudo_lab::process::Process;
@@ -13,7 +13,7 @@ use testudo_lab::topology::{Family, Side};
 use testudo_lab::{Error, Lab, Namespace, Result};
 
 /// Where the destination's QEMU listens.
-const PORT: u16 = 49152;
+pub(super) const PORT: u16 = 49152;
 /// Where ssh listens at the source, for the destination's port.
 const FORWARDED: u16 = 49153;
 const LIMIT: Duration = Duration::from_secs(60);
@@ -145,13 +145,4 @@ fn client(machine: &Namespace, to: Side, key: &Path) -> Result<Process> {
         Ok(if is_there { Ok(()) } else { Err(listening) })
     })?;
     Ok(client)
-}
-
-/// A directory with the key that both QEMUs share for TLS.
-pub(super) fn tls_key(lab: &Lab) -> Result<PathBuf> {
-    let dir = lab.subdir("tls")?;
-    let file = dir.join("keys.psk");
-    let key = "5e".repeat(32);
-    fs::write(&file, format!("qemu:{key}\n")).map_err(Error::io(format!("write {}", file.display())))?;
-    Ok(dir)
 }

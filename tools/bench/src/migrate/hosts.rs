@@ -2,9 +2,9 @@
 
 use super::channel::Channel;
 use super::row::Link;
+use super::tls::{Listener, Tls};
 use super::way::Way;
 use serde_json::{Value, json};
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -61,14 +61,16 @@ pub(super) struct Hosts {
     trips: u32,
     /// Further connections by which QEMU sends memory.
     multifd: u8,
-    /// The key for TLS.
-    tls: PathBuf,
+    /// QEMU's own.
+    tls: Tls,
+    /// The cipher suite of its first migration.
+    suite: Option<&'static str>,
     _stub: Namespace,
 }
 
 impl Hosts {
     /// Boots the virtual machine at the first host, and stops it there.
-    pub(super) fn start(lab: &Lab, way: Way, memory: u32, tls: PathBuf) -> Result<Self> {
+    pub(super) fn start(lab: &Lab, way: Way, memory: u32, tls: Tls) -> Result<Self> {
         let role = |number: u8| lab.namespace(&format!("{}{number}", way.letter()));
         let (machines, stub) = ([role(1)?, role(2)?], role(0)?);
         veth(machines[0].end(OUTER), machines[1].end(OUTER))?;
@@ -97,6 +99,7 @@ impl Hosts {
             trips: 0,
             multifd: 0,
             tls,
+            suite: None,
             _stub: stub,
         })
     }
@@ -132,6 +135,11 @@ impl Hosts {
         self.channel.alarms()
     }
 
+    /// The cipher suite of QEMU's TLS, after a migration.
+    pub(super) fn suite(&self) -> Option<&'static str> {
+        self.suite
+    }
+
     /// Moves the virtual machine to the other host.
     pub(super) fn trip(&mut self) -> Result<Trip> {
         let (from, to) = (self.at, self.at.other());
@@ -149,6 +157,8 @@ impl Hosts {
         let sent = || -> Result<[u64; 2]> {
             Ok([source.statistic(OUTER, "tx_packets")?, source.statistic(OUTER, "tx_bytes")?])
         };
+        let listens = self.way == Way::Tls && self.suite.is_none();
+        let listener = listens.then(|| Listener::start(source)).transpose()?;
         let (before, over) = (sent()?, AtomicBool::new(false));
         let (done, usage) = std::thread::scope(|scope| {
             let meter = scope.spawn(|| usage(&stages, &over));
@@ -157,6 +167,9 @@ impl Hosts {
             (done, meter.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
         });
         let (seconds, after, (stage_seconds, peak)) = (done?, sent()?, usage?);
+        if let Some(listener) = listener {
+            self.suite = Some(listener.suite()?);
+        }
         // It runs there.
         destination.await_counts(LIMIT)?;
         execute(&destination, "stop", json!({}))?;
@@ -175,12 +188,7 @@ impl Hosts {
         if self.way == Way::Tls {
             // One for each trip: a QEMU that has received sends the next time.
             let id = format!("{endpoint}{}", self.trips);
-            let mut object =
-                json!({ "qom-type": "tls-creds-psk", "id": id, "endpoint": endpoint, "dir": self.tls });
-            if endpoint == "client" {
-                object["username"] = "qemu".into();
-            }
-            execute(vm, "object-add", object)?;
+            execute(vm, "object-add", self.tls.object(&id, endpoint))?;
             parameters["tls-creds"] = id.into();
         }
         execute(vm, "migrate-set-parameters", parameters).map(drop)

@@ -51,6 +51,8 @@ pub(super) struct Row {
     pub(super) peak_cpu: [Vec<f64>; 2],
     /// The mean round-trip time of pings, in microseconds.
     pub(super) ping_us: Option<f64>,
+    /// The cipher suite on which QEMU's TLS has agreed.
+    pub(super) suite: Option<&'static str>,
     /// Of testudod at both hosts. Nobody attacks.
     pub(super) alarms: u64,
     /// The median time, divided by that of a migration in clear over the same link.
@@ -83,6 +85,7 @@ impl Row {
             stage_seconds: Default::default(),
             peak_cpu: Default::default(),
             ping_us,
+            suite: None,
             alarms: 0,
             times_none: None,
         }
@@ -175,9 +178,10 @@ pub(super) fn aims(rows: &[Row]) -> String {
         lines.push((what, format!("at most {MOST_TIME}"), times <= MOST_TIME));
     }
     for esp in by_mtu(Way::Esp) {
-        let tls = at(Way::Tls, esp.link).and_then(Row::time);
-        if let Some(faster) = esp.time().zip(tls).map(|(esp, tls)| tls / esp) {
-            let what = format!("tls takes {faster:.2} times as long as esp, MTU {}", esp.link.mtu);
+        let tls = at(Way::Tls, esp.link);
+        if let Some(faster) = esp.time().zip(tls.and_then(Row::time)).map(|(esp, tls)| tls / esp) {
+            let suite = tls.and_then(|tls| tls.suite).map(|suite| format!(" ({suite})")).unwrap_or_default();
+            let what = format!("tls{suite} takes {faster:.2} times as long as esp, MTU {}", esp.link.mtu);
             lines.push((what, "above 1".to_owned(), faster > 1.0));
         }
         let none = at(Way::None, esp.link).and_then(|none| none.ping_us);
@@ -234,12 +238,13 @@ mod tests {
             row(Way::Esp, 9000, 1.1, Some(150.0)),
             row(Way::Tls, 9000, 2.2, None),
         ];
+        rows[2].suite = Some("TLS_AES_128_GCM_SHA256");
         compare(&mut rows);
         let text = aims(&rows);
         for said in [
             "esp takes 1.10 times",
             "at least 1.20 times as long as none, because of the gateway at the destination",
-            "tls takes 2.00 times",
+            "tls (TLS_AES_128_GCM_SHA256) takes 2.00 times",
             "ping through esp takes 1.50 times",
             "0 alarms in 2 migrations",
         ] {

@@ -10,7 +10,7 @@ pub(crate) enum Way {
     Esp,
     /// The same inside of AH (HMAC-SHA-256), as [MIG] has it.
     AhEsp,
-    /// QEMU's own TLS.
+    /// QEMU's own TLS, with certificates of both hosts (AES-128-GCM).
     Tls,
     /// A connection that ssh forwards, with its fastest cipher (AES-128-GCM).
     Ssh,
