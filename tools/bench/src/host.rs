@@ -51,6 +51,9 @@ pub(crate) struct HostArgs {
     rounds: u32,
 }
 
+/// So much of the throughput of the bare veth Testudo is to reach, in percent.
+const LEAST_OF_VETH: f64 = 60.0;
+
 /// One system over a link of one MTU.
 #[derive(Debug, Serialize)]
 struct Row {
@@ -62,24 +65,45 @@ struct Row {
     /// both machines.
     #[serde(flatten)]
     rates: Rates,
+    /// Of the throughput of the bare veth with complete frames, in percent.
+    percent_of_veth: Option<f64>,
 }
 
 impl Row {
     fn new(system: System, size: u16, streams: u32, runs: &[Run]) -> Self {
-        Self { system, size, streams, rates: Rates::of(runs, size) }
+        Self { system, size, streams, rates: Rates::of(runs, size), percent_of_veth: None }
     }
 
     fn cells(&self) -> Vec<String> {
         let [mpps, cpu] = self.rates.cells();
         let gbps = format!("{:.2}", self.rates.gbps);
-        vec![self.system.name().to_owned(), self.size.to_string(), gbps, mpps, cpu]
+        let percent = self.percent_of_veth.map_or_else(|| "-".to_owned(), |percent| format!("{percent:.0}"));
+        vec![self.system.name().to_owned(), self.size.to_string(), gbps, percent, mpps, cpu]
+    }
+
+    /// Whether it reaches the aim; none unless there is one for it.
+    fn aim(&self) -> Option<String> {
+        let percent = self.percent_of_veth.filter(|_| self.system == System::Testudo)?;
+        let what = format!("testudo carries {percent:.0} % of what the bare veth carries, MTU {}", self.size);
+        Some(report::aim(&what, &format!("at least {LEAST_OF_VETH} %"), percent >= LEAST_OF_VETH))
     }
 }
 
-const COLUMNS: [(&str, Align); 5] = [
+/// Compares with the bare veth over a link of the same MTU.
+fn compare(rows: &mut [Row]) {
+    let bare = rows.iter().filter(|row| row.system == System::Veth);
+    let bare: Vec<_> = bare.map(|row| (row.size, row.rates.gbps)).collect();
+    for row in rows {
+        let veth = bare.iter().find(|(size, _)| *size == row.size);
+        row.percent_of_veth = veth.map(|(_, gbps)| 100.0 * row.rates.gbps / gbps);
+    }
+}
+
+const COLUMNS: [(&str, Align); 6] = [
     ("system", Align::Left),
     ("MTU", Align::Right),
     ("Gb/s", Align::Right),
+    ("% of veth", Align::Right),
     ("Mpps", Align::Right),
     ("CPU s/Gbit", Align::Right),
 ];
@@ -94,7 +118,10 @@ pub(crate) fn run(args: &HostArgs, progress: &Progress) -> Result<(), BenchError
     for &mtu in &args.mtus {
         rows.extend(measure(args, &lab, mtu, progress)?);
     }
+    compare(&mut rows);
     report::show(&COLUMNS, rows.iter().map(Row::cells), progress);
+    let aims: String = rows.iter().filter_map(Row::aim).collect();
+    progress.aside(|| print!("{aims}"));
     report::draw(args.svg.as_deref(), || picture(args, &rows))?;
     report.write(rows, args.json.as_deref())
 }
@@ -162,6 +189,32 @@ mod tests {
         for key in ["gbps", "mpps", "cpu_s_per_gbit"] {
             assert!(json[key].is_f64(), "{key}");
         }
+    }
+
+    #[test]
+    fn testudo_is_compared_with_the_bare_veth_of_the_same_mtu() {
+        let row = |system, size, gigabits| {
+            Row::new(system, size, 1, &[Run::new(gigabits, Duration::from_secs(1), 1.0)])
+        };
+        let mut rows = [
+            row(System::VethOffloads, 1500, 40.0),
+            row(System::Veth, 1500, 4.0),
+            row(System::Testudo, 1500, 1.4),
+            row(System::Veth, 9000, 10.0),
+            row(System::Testudo, 9000, 6.1),
+        ];
+        compare(&mut rows);
+        assert_eq!(rows.each_ref().map(|row| row.cells()[3].clone()), ["1000", "100", "35", "100", "61"]);
+        let aims: String = rows.iter().filter_map(Row::aim).collect();
+        assert_eq!(
+            aims,
+            "\
+testudo carries 35 % of what the bare veth carries, MTU 1500 (aim: at least 60 %): NOT REACHED
+testudo carries 61 % of what the bare veth carries, MTU 9000 (aim: at least 60 %): reached
+"
+        );
+        compare(&mut rows[2..3]);
+        assert_eq!((rows[2].cells()[3].as_str(), rows[2].aim()), ("-", None), "without a veth");
     }
 
     #[test]

@@ -163,6 +163,11 @@ pub(crate) fn show(columns: &[(&str, Align)], rows: impl Iterator<Item = Vec<Str
     progress.aside(|| print!("{text}"));
 }
 
+/// The line of an aim behind the table.
+pub(crate) fn aim(what: &str, aim: &str, reached: bool) -> String {
+    format!("{what} (aim: {aim}): {}\n", if reached { "reached" } else { "NOT REACHED" })
+}
+
 /// The table's head.
 pub(crate) struct Header;
 
