@@ -16,7 +16,7 @@ use crate::error::BenchError;
 use crate::machine::Machine;
 use crate::report::{self, Report};
 use hosts::Hosts;
-use row::{COLUMNS, Link, Row};
+use row::{COLUMNS, LARGEST, Link, MAX_SEGMENT, Row};
 use std::path::PathBuf;
 use testudo_crypto::Library;
 use testudo_lab::Lab;
@@ -58,16 +58,11 @@ pub(crate) struct MigrateArgs {
     pings: u16,
 }
 
-/// MTU of the link on which segments of several sizes are compared, as in [MIG].
-const MTU_OF_SEGMENTS: u16 = 8000;
-/// What is left of it behind the headers of IPv4 and TCP.
-const LARGEST_SEGMENT: u16 = MTU_OF_SEGMENTS - 40;
-
 fn segment(text: &str) -> Result<u16, String> {
-    let expected = || format!("expected 0, or 536 to {LARGEST_SEGMENT}");
+    let expected = || format!("expected 0, or 536 to {MAX_SEGMENT}");
     let octets = text.parse().map_err(|_| expected())?;
     match octets {
-        0 | 536..=LARGEST_SEGMENT => Ok(octets),
+        0 | 536..=MAX_SEGMENT => Ok(octets),
         _ => Err(expected()),
     }
 }
@@ -87,7 +82,7 @@ pub(crate) fn run(args: &MigrateArgs, progress: &Progress) -> Result<(), BenchEr
     }
     let by_mtu = args.mtus.iter().map(|mtu| Link { mtu: *mtu, segment: None, multifd: 0 });
     let segments = args.segments.iter().filter(|octets| **octets > 0);
-    let by_segment = segments.map(|octets| Link { mtu: MTU_OF_SEGMENTS, segment: Some(*octets), multifd: 0 });
+    let by_segment = segments.map(|octets| Link { segment: Some(*octets), ..LARGEST });
     let with = |link: Link| args.multifd.iter().map(move |multifd| Link { multifd: *multifd, ..link });
     let links: Vec<Link> = by_mtu.chain(by_segment).flat_map(with).collect();
     progress.begin("migrate", (links.len() * all.len()) as u64 * u64::from(args.repeats) * 2);

@@ -328,9 +328,9 @@ fn migrations(ways: &str, mtus: &str, segments: &str) {
     let links = mtus.split(',').count() + segments.split(',').filter(|octets| *octets != "0").count();
     assert_eq!(rows.len(), ways.split(',').count() * links);
     for row in rows {
-        for (key, times) in [("seconds", 1), ("peak_cpu", 1)] {
+        for key in ["seconds", "packets", "peak_cpu"] {
             for direction in 0..2 {
-                assert_eq!(row[key][direction].as_array().map(Vec::len), Some(times), "{key} of {row}");
+                assert_eq!(row[key][direction].as_array().map(Vec::len), Some(1), "{key} of {row}");
             }
         }
         for stage in 0..4 {
@@ -341,7 +341,9 @@ fn migrations(ways: &str, mtus: &str, segments: &str) {
         // What is filled crosses the wire, whatever protects it.
         assert!(row["megabytes"][0].as_f64() > Some(64.0), "{row}");
     }
-    for picture in ["time-by-mtu", "packets-by-mtu", "peak-cpu"] {
+    let boxes = ways.split(',').map(|way| format!("packets-by-mtu-{way}"));
+    let others = ["time-by-mtu", "packets-by-mtu", "peak-cpu"].map(str::to_owned);
+    for picture in boxes.chain(others) {
         let svg = std::fs::read_to_string(plots.path().join(format!("migrate-{picture}.svg")));
         assert!(svg.is_ok_and(|svg| svg.contains("</svg>")), "{picture}");
     }

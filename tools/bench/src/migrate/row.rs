@@ -2,6 +2,7 @@
 
 use super::hosts::{STAGES, Trip};
 use super::way::Way;
+use crate::report;
 use serde::Serialize;
 use std::fmt;
 use testudo_lab::stats::Statistics;
@@ -23,6 +24,11 @@ pub(super) struct Link {
     pub(super) multifd: u8,
 }
 
+/// What is left of an MTU of 8000 behind the headers of IPv4 and TCP.
+pub(super) const MAX_SEGMENT: u16 = 8000 - 40;
+/// The link on which segments of several sizes are compared, with the largest, as in [MIG].
+pub(super) const LARGEST: Link = Link { mtu: 8000, segment: Some(MAX_SEGMENT), multifd: 0 };
+
 impl fmt::Display for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "MTU {}", self.mtu)?;
@@ -41,8 +47,8 @@ pub(super) struct Row {
     pub(super) link: Link,
     /// Seconds from the first host to the second, and back.
     pub(super) seconds: [Vec<f64>; 2],
-    /// Packets that the source has sent.
-    pub(super) packets: Vec<f64>,
+    /// Packets that the source has sent, there and back.
+    pub(super) packets: [Vec<f64>; 2],
     /// Octets that it has sent, in millions.
     pub(super) megabytes: Vec<f64>,
     /// Processor time of each of [`STAGES`].
@@ -57,9 +63,11 @@ pub(super) struct Row {
     pub(super) alarms: u64,
     /// The median time, divided by that of a migration in clear over the same link.
     pub(super) times_none: Option<f64>,
+    /// The time of a ping, likewise.
+    pub(super) ping_times_none: Option<f64>,
 }
 
-pub(super) const COLUMNS: [(&str, Align); 12] = [
+pub(super) const COLUMNS: [(&str, Align); 13] = [
     ("MTU", Right),
     ("MSS", Right),
     ("multifd", Right),
@@ -70,7 +78,8 @@ pub(super) const COLUMNS: [(&str, Align); 12] = [
     ("packets", Right),
     ("MB", Right),
     ("busiest s", Right),
-    ("peak CPU %", Right),
+    ("CPU there %", Right),
+    ("CPU back %", Right),
     ("ping us", Right),
 ];
 
@@ -80,7 +89,7 @@ impl Row {
             way,
             link,
             seconds: Default::default(),
-            packets: Vec::new(),
+            packets: Default::default(),
             megabytes: Vec::new(),
             stage_seconds: Default::default(),
             peak_cpu: Default::default(),
@@ -88,13 +97,14 @@ impl Row {
             suite: None,
             alarms: 0,
             times_none: None,
+            ping_times_none: None,
         }
     }
 
     pub(super) fn add(&mut self, trip: Trip) {
         let direction = usize::from(trip.from == Side::Two);
         self.seconds[direction].push(trip.seconds);
-        self.packets.push(trip.packets as f64);
+        self.packets[direction].push(trip.packets as f64);
         self.megabytes.push(trip.octets as f64 / 1e6);
         self.stage_seconds.iter_mut().zip(trip.stage_seconds).for_each(|(all, time)| all.push(time));
         self.peak_cpu[direction].push(trip.peak * 100.0);
@@ -125,10 +135,11 @@ impl Row {
             with(3, median(&self.seconds[0])),
             with(3, median(&self.seconds[1])),
             with(2, self.times_none),
-            with(0, median(&self.packets)),
+            with(0, median(&self.packets.concat())),
             with(1, median(&self.megabytes)),
             with(3, self.busiest().map(|(_, time)| time)),
-            with(0, median(&self.peak_cpu.concat())),
+            with(0, median(&self.peak_cpu[0])),
+            with(0, median(&self.peak_cpu[1])),
             with(0, self.ping_us),
         ]
     }
@@ -140,14 +151,13 @@ pub(super) fn median(values: &[f64]) -> Option<f64> {
 
 /// Divides the times by those in clear.
 pub(super) fn compare(rows: &mut [Row]) {
-    let clear: Vec<(Link, f64)> = rows
-        .iter()
-        .filter(|row| row.way == Way::None)
-        .filter_map(|row| Some((row.link, row.time()?)))
-        .collect();
+    let clear = rows.iter().filter(|row| row.way == Way::None);
+    let clear: Vec<_> = clear.map(|row| (row.link, row.time(), row.ping_us)).collect();
+    let divide = |one: Option<f64>, other: Option<f64>| Some(one? / other?);
     for row in rows {
-        let none = clear.iter().find(|(link, _)| *link == row.link).map(|(_, time)| *time);
-        row.times_none = row.time().zip(none).map(|(time, none)| time / none);
+        let Some((_, time, ping_us)) = clear.iter().find(|(link, ..)| *link == row.link) else { continue };
+        row.times_none = divide(row.time(), *time);
+        row.ping_times_none = divide(row.ping_us, *ping_us);
     }
 }
 
@@ -184,23 +194,19 @@ pub(super) fn aims(rows: &[Row]) -> String {
             let what = format!("tls{suite} takes {faster:.2} times as long as esp, MTU {}", esp.link.mtu);
             lines.push((what, "above 1".to_owned(), faster > 1.0));
         }
-        let none = at(Way::None, esp.link).and_then(|none| none.ping_us);
-        if let Some(times) = esp.ping_us.zip(none).map(|(esp, none)| esp / none) {
+        if let Some(times) = esp.ping_times_none {
             let what = format!("a ping through esp takes {times:.2} times as long, MTU {}", esp.link.mtu);
             lines.push((what, format!("at most {MOST_LATENCY}; [MIG]: 2"), times <= MOST_LATENCY));
         }
     }
     let watched = || rows.iter().filter(|row| matches!(row.way, Way::Esp | Way::AhEsp));
-    let moves: usize = watched().map(|row| row.packets.len()).sum();
+    let moves: usize = watched().map(|row| row.packets.concat().len()).sum();
     if moves > 0 {
         let alarms: u64 = watched().map(|row| row.alarms).sum();
         let what = format!("{alarms} alarms in {moves} migrations that nobody attacked");
         lines.push((what, "0".to_owned(), alarms == 0));
     }
-    let line = |(what, aim, reached): (String, String, bool)| {
-        format!("{what} (aim: {aim}): {}\n", if reached { "reached" } else { "NOT REACHED" })
-    };
-    lines.into_iter().map(line).collect()
+    lines.into_iter().map(|(what, aim, reached)| report::aim(&what, &aim, reached)).collect()
 }
 
 #[cfg(test)]
@@ -227,7 +233,7 @@ mod tests {
         assert_eq!(rows.each_ref().map(|row| row.times_none), [Some(1.0), Some(1.0), Some(1.5)]);
         assert_eq!(
             rows[2].cells(),
-            ["9000", "-", "0", "esp", "1.500", "1.500", "1.50", "10", "3.0", "0.600", "90", "-"]
+            ["9000", "-", "0", "esp", "1.500", "1.500", "1.50", "10", "3.0", "0.600", "90", "90", "-"]
         );
     }
 
