@@ -9,14 +9,19 @@ mod ike;
 mod neighbours;
 mod packets;
 mod program;
+mod reordering;
+#[cfg(test)]
+mod scripted;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use neighbours::{Claims, OwnClaims};
 pub(crate) use packets::{PacketSource, SaView};
 pub(crate) use program::Programs;
+pub(crate) use reordering::Lateness;
 
 use crate::clock::time_of_day;
-use crate::ike::Ike;
-use ike::IkeCounts;
+use ike::{IkeCounts, IkeSource};
 use packets::PacketCounts;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -31,16 +36,19 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 /// No real path takes less: IPv6 requires it of every link (RFC 8200 §5), and IPv4 links that take
 /// less have gone out of use.
 const LEAST_PLAUSIBLE_MTU: u16 = 1280;
-/// Of the packets that an SA has received, one in so many is late where reordering is sudden.
-const LATE_SHARE: u64 = 5;
+/// Every so many looks all SAs are looked at, if they are too many for each look: none waits for a
+/// second then.
+const LOOKS_PER_LONG_ROUND: u64 = 3;
 
 /// All that the watch needs between two looks.
 pub(crate) struct Alarms {
     watch: Watch,
     is_on: bool,
-    /// The watch's clock begins here.
-    origin: Instant,
-    next_look: Instant,
+    /// The time since the watch began.
+    clock: Box<dyn Fn() -> Duration>,
+    next_look: Duration,
+    /// Looks so far.
+    looks: u64,
     packets: PacketCounts,
     ike: IkeCounts,
 }
@@ -50,31 +58,42 @@ pub(crate) struct Counts<'a> {
     /// What the data plane tells.
     pub(crate) packets: &'a dyn PacketSource,
     /// What IKE tells.
-    pub(crate) ike: &'a mut Ike,
+    pub(crate) ike: &'a mut dyn IkeSource,
 }
 
 impl Alarms {
     /// A watch that judges by these rules; `None`: there is none.
     pub(crate) fn new(rules: Option<Rules>) -> Self {
-        let now = Instant::now();
+        let origin = Instant::now();
+        Self::by_clock(rules, Box::new(move || origin.elapsed()))
+    }
+
+    fn by_clock(rules: Option<Rules>, clock: Box<dyn Fn() -> Duration>) -> Self {
         Self {
             is_on: rules.is_some(),
             watch: Watch::new(rules.unwrap_or_default()),
-            origin: now,
-            next_look: now,
+            next_look: clock(),
+            clock,
+            looks: 0,
             packets: PacketCounts::default(),
             ike: IkeCounts::default(),
         }
     }
 
-    /// When the counters are to be read next.
-    pub(crate) fn next_look(&self) -> Option<Instant> {
-        self.is_on.then_some(self.next_look)
+    /// The time until the counters are to be read next.
+    pub(crate) fn time_to_look(&self) -> Option<Duration> {
+        self.is_on.then(|| self.next_look.saturating_sub(self.clock()))
     }
 
     /// True if it is time to look.
     pub(crate) fn is_due(&self) -> bool {
-        self.is_on && Instant::now() >= self.next_look
+        self.time_to_look() == Some(Duration::ZERO)
+    }
+
+    /// True if the order of the packets of all SAs is to be looked at behind this look. `few`: one
+    /// turn is enough for all.
+    pub(crate) fn wants_order(&self, few: bool) -> bool {
+        few || self.looks.is_multiple_of(LOOKS_PER_LONG_ROUND)
     }
 
     /// True if this kind is watched for.
@@ -84,10 +103,11 @@ impl Alarms {
 
     /// Reads the counters, when it is time to.
     pub(crate) fn look(&mut self, counts: Counts<'_>) {
-        self.next_look = Instant::now() + LOOK_INTERVAL;
         let at = self.clock();
-        let of_ike = self.ike.look(counts.ike.stats_mut());
-        let seen = self.packets.look(counts.packets).into_iter().chain(of_ike);
+        self.next_look = at + LOOK_INTERVAL;
+        self.looks += 1;
+        let of_ike = self.ike.look(counts.ike);
+        let seen = self.packets.look(at, counts.packets).into_iter().chain(of_ike);
         for sighting in seen {
             self.watch.see(at, sighting);
         }
@@ -97,7 +117,7 @@ impl Alarms {
     }
 
     fn clock(&self) -> Duration {
-        self.origin.elapsed()
+        (self.clock)()
     }
 
     /// Something odd that does not show in counters.
@@ -134,14 +154,15 @@ impl Alarms {
         self.see(Sighting { evidence, decisive: true, ..sighting });
     }
 
-    /// Of `received` packets of a Child SA, so many came behind later ones.
-    pub(crate) fn reordered(&mut self, child: ChildSaId, received: u64, late: u64) {
-        if late.saturating_mul(LATE_SHARE) >= received && late > 0 {
-            let evidence = format!("{late} of {received} packets came behind later ones");
-            self.see(Sighting {
-                evidence,
-                ..Sighting::of(Kind::Reordering, Subject::ChildSa(child.0), late)
-            });
+    /// A Child SA has received packets since it was looked at last. So many of them came behind later
+    /// ones.
+    pub(crate) fn ordered(&mut self, child: ChildSaId, lateness: &mut Lateness, received: u64, late: u64) {
+        if !self.is_on {
+            return;
+        }
+        let at = self.clock();
+        if let Some(sighting) = lateness.add(at, received, late).map(|sudden| sudden.sighting(child)) {
+            self.watch.see(at, sighting);
         }
     }
 

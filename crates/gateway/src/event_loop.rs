@@ -350,9 +350,10 @@ impl Loop {
         let now = self.gateway.now;
         let due = [self.gateway.endpoint.next_timeout(), self.server.next_deadline()].into_iter().flatten();
         let protocol = due.map(|at| at.since(now)).min();
-        let clock = [Some(self.next_housekeeping), self.gateway.alarms.next_look(), farewell];
-        let instants = clock.into_iter().flatten().map(|at| at.saturating_duration_since(Instant::now()));
-        protocol.into_iter().chain(instants).min().unwrap_or(HOUSEKEEPING_INTERVAL)
+        let clock = [Some(self.next_housekeeping), farewell].into_iter().flatten();
+        let instants = clock.map(|at| at.saturating_duration_since(Instant::now()));
+        let look = self.gateway.alarms.time_to_look();
+        protocol.into_iter().chain(instants).chain(look).min().unwrap_or(HOUSEKEEPING_INTERVAL)
     }
 
     fn drain_signals(&mut self) {

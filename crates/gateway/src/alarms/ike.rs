@@ -1,7 +1,32 @@
 //! Sightings of IKE: from the counters of what it refuses.
 
+use std::net::IpAddr;
 use testudo_alarms::{Kind, Sighting, Subject};
 use testudo_ike::endpoint::{Discard, Stats};
+
+/// IKE, as the watch sees it.
+pub(crate) trait IkeSource {
+    /// Datagrams that were refused for a reason so far.
+    fn discarded(&self, reason: Discard) -> u64;
+    /// Takes the sources of some of them, with the number of each.
+    fn take_sources(&mut self, reason: Discard) -> Vec<(IpAddr, u64)>;
+    /// Initiators that were asked for a cookie so far.
+    fn cookies_demanded(&self) -> u64;
+}
+
+impl IkeSource for Stats {
+    fn discarded(&self, reason: Discard) -> u64 {
+        Self::discarded(self, reason)
+    }
+
+    fn take_sources(&mut self, reason: Discard) -> Vec<(IpAddr, u64)> {
+        Self::take_sources(self, reason)
+    }
+
+    fn cookies_demanded(&self) -> u64 {
+        self.cookies_demanded
+    }
+}
 
 /// What each reason of a refusal tells, and whether its source has done it: of a flood, the datagram
 /// that is refused or displaces another may be an honest initiator's.
@@ -26,10 +51,10 @@ struct Counted {
 }
 
 impl IkeCounts {
-    pub(super) fn look(&mut self, stats: &mut Stats) -> Vec<Sighting> {
-        let refusals = REFUSALS.map(|(reason, ..)| stats.discarded(reason));
-        let now = Counted { refusals, cookies: stats.cookies_demanded };
-        let mut sources = REFUSALS.map(|(reason, ..)| stats.take_sources(reason));
+    pub(super) fn look(&mut self, ike: &mut dyn IkeSource) -> Vec<Sighting> {
+        let refusals = REFUSALS.map(|(reason, ..)| ike.discarded(reason));
+        let now = Counted { refusals, cookies: ike.cookies_demanded() };
+        let mut sources = REFUSALS.map(|(reason, ..)| ike.take_sources(reason));
         let Some(before) = self.0.replace(now) else { return Vec::new() };
         let mut seen = Vec::new();
         let counts = now.refusals.into_iter().zip(before.refusals);

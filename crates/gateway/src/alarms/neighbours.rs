@@ -76,7 +76,7 @@ pub(crate) struct OwnClaims {
 }
 
 /// Addresses by the interface on whose link they are ours.
-type Ours = BTreeSet<(String, IpAddr)>;
+pub(super) type Ours = BTreeSet<(String, IpAddr)>;
 
 impl OwnClaims {
     /// What has been claimed that is ours: `vips` are the cluster's addresses, and `macs` those of the
@@ -96,6 +96,16 @@ impl OwnClaims {
         };
         let now: Ours = fib.ports().iter().flat_map(on_link).collect();
         let claims = self.listener.take();
+        self.judged(claims, now, macs)
+    }
+
+    /// What claims up to this look tell, if these addresses are ours now.
+    pub(super) fn judged(
+        &mut self,
+        claims: Vec<Claim>,
+        now: Ours,
+        macs: &BTreeSet<MacAddr>,
+    ) -> Vec<Sighting> {
         sightings(self.judge(claims, now, macs))
     }
 

@@ -3,7 +3,7 @@
 use super::evidence::{Evidence, describe};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use testudo_alarms::{Kind, Sighting, Subject};
 use testudo_base::spi::Spi;
 use testudo_ike::output::ChildSaId;
@@ -13,9 +13,12 @@ use testudo_ipsec::drops::DropReason;
 /// SAs whose counters are remembered. An attacker on the path may touch all of them; those that are
 /// forgotten begin anew.
 const MAX_SAS: usize = 4096;
-/// An SA that has received nothing for this long, while old numbers come, is not being replayed
-/// beside its traffic: there is no other traffic.
-const LIVELY: Duration = Duration::from_secs(2);
+/// An SA that has received nothing for this long, while old numbers came, is not being replayed
+/// beside its traffic: there is no other traffic. Two looks, so that the third look that sees old
+/// numbers tells.
+const LIVELY: Duration = Duration::from_millis(500);
+/// Old numbers that so many looks have not seen are over: what comes behind them begins anew.
+const PAUSE_LOOKS: u64 = 4;
 /// Unknown SPIs within this time belong together.
 const SCAN_WINDOW: Duration = Duration::from_secs(2);
 /// Different ones that make a scan: a peer that has not noticed the end of its SA sends with one SPI,
@@ -68,11 +71,13 @@ pub(super) struct PacketCounts {
     overlaps: u64,
     sas: BTreeMap<ChildSaId, KnownSa>,
     spis: VecDeque<Unknown>,
+    /// Looks so far.
+    looks: u64,
 }
 
 /// A packet whose SPI no SA has.
 struct Unknown {
-    at: Instant,
+    at: Duration,
     spi: Spi,
     source: Option<IpAddr>,
 }
@@ -80,13 +85,38 @@ struct Unknown {
 struct KnownSa {
     drops: BTreeMap<DropReason, u64>,
     received: u64,
-    /// When it was last seen to receive.
-    moved: Option<Instant>,
+    old: Old,
+}
+
+/// Old numbers without new ones between them.
+struct Old {
+    /// Since when they come.
+    since: Duration,
+    /// The look that has seen the last ones.
+    look: u64,
+    /// Those that have counted as replays beside traffic so far.
+    count: u64,
+}
+
+impl Old {
+    /// Adds what a look has seen. Returns how many are a reversal, once they have come for long
+    /// enough: those of before too. `None`: they are replays so far.
+    fn add(&mut self, (now, look): (Duration, u64), count: u64) -> Option<u64> {
+        if look > self.look + PAUSE_LOOKS {
+            (self.since, self.count) = (now, 0);
+        }
+        self.look = look;
+        self.count += count;
+        if now.saturating_sub(self.since) < LIVELY {
+            return None;
+        }
+        Some(std::mem::take(&mut self.count))
+    }
 }
 
 impl PacketCounts {
-    pub(super) fn look(&mut self, source: &dyn PacketSource) -> Vec<Sighting> {
-        let now = Instant::now();
+    pub(super) fn look(&mut self, now: Duration, source: &dyn PacketSource) -> Vec<Sighting> {
+        self.looks += 1;
         let totals: BTreeMap<DropReason, u64> = source.suspicious().into_iter().collect();
         let overlaps = source.overlaps();
         let ports = source.clear_dropped();
@@ -130,7 +160,7 @@ impl PacketCounts {
 
     /// Unknown SPIs are a scan if there are several. After a restart many peers may send by SAs that
     /// are gone, so only a source that has tried many is named.
-    fn scan(&mut self, now: Instant, count: u64, samples: &[Sample]) -> Vec<Sighting> {
+    fn scan(&mut self, now: Duration, count: u64, samples: &[Sample]) -> Vec<Sighting> {
         let unknown = |sample: &Sample| Unknown { at: now, spi: sample.spi, source: describe(sample).source };
         self.spis.extend(samples.iter().map(unknown));
         while self.spis.len() > MAX_SPIS
@@ -153,7 +183,7 @@ impl PacketCounts {
     /// Packets of SAs. The samples tell which SAs they are, and the SAs how many each has dropped.
     fn of_sas(
         &mut self,
-        now: Instant,
+        now: Duration,
         source: &dyn PacketSource,
         reason: DropReason,
         count: u64,
@@ -167,21 +197,23 @@ impl PacketCounts {
             if self.sas.len() >= MAX_SAS && !self.sas.contains_key(&sa.child) {
                 self.sas.clear();
             }
-            let is_new = !self.sas.contains_key(&sa.child);
             let known = self.sas.entry(sa.child).or_insert_with(|| KnownSa {
                 drops: BTreeMap::new(),
                 received: sa.received,
-                moved: (sa.received > 0).then_some(now),
+                old: Old { since: now, look: self.looks, count: 0 },
             });
             if sa.received > known.received {
-                (known.received, known.moved) = (sa.received, Some(now));
+                known.received = sa.received;
+                known.old = Old { since: now, look: self.looks, count: 0 };
             }
             let before = known.drops.insert(reason, sa.dropped);
             // Of an SA that was not watched before, all of them may be new.
             let of_sa = sa.dropped.saturating_sub(before.unwrap_or_default()).min(left);
-            let lively = is_new || known.moved.is_some_and(|moved| now.duration_since(moved) < LIVELY);
             left -= of_sa;
-            let sighting = Sighting::of(kind_of(reason, lively), Subject::ChildSa(sa.child.0), of_sa);
+            let is_old = reason != DropReason::AuthFailed;
+            let reversal = is_old.then(|| known.old.add((now, self.looks), of_sa)).flatten();
+            let kind = kind_of(reason, reversal.is_some());
+            let sighting = Sighting::of(kind, Subject::ChildSa(sa.child.0), reversal.unwrap_or(of_sa));
             let its = samples.iter().filter(|other| other.spi == sample.spi);
             seen.extend(by_source(&sighting, its, |source| source).into_iter().map(|mut part| {
                 let SaView { remote, high_water_mark, .. } = sa;
@@ -190,17 +222,18 @@ impl PacketCounts {
             }));
         }
         if left > 0 {
-            seen.push(Sighting::of(kind_of(reason, true), Subject::Gateway, left));
+            seen.push(Sighting::of(kind_of(reason, false), Subject::Gateway, left));
         }
     }
 }
 
-/// What packets of an SA tell that are dropped for a reason; `lively` if it receives others, too.
-fn kind_of(reason: DropReason, lively: bool) -> Kind {
+/// What packets of an SA tell that are dropped for a reason; `reversal` if nothing else has come
+/// for long enough.
+fn kind_of(reason: DropReason, reversal: bool) -> Kind {
     match reason {
         DropReason::AuthFailed => Kind::ForgedPackets,
-        _ if lively => Kind::ReplayBurst,
-        _ => Kind::CounterReversal,
+        _ if reversal => Kind::CounterReversal,
+        _ => Kind::ReplayBurst,
     }
 }
 

@@ -179,6 +179,11 @@ impl DataPath {
         self.sas.packets_of_some(behind, most)
     }
 
+    /// The number of Child SAs.
+    pub(crate) fn child_sas(&self) -> usize {
+        self.sas.len()
+    }
+
     /// Packets of a Child SA that came behind later ones.
     pub(crate) fn late(&self, child: ChildSaId) -> u32 {
         self.sas.late(child)

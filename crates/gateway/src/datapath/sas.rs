@@ -416,6 +416,11 @@ impl Sas {
         Some((sa.inbound.counters().totals(), sa.outbound.counters().totals()))
     }
 
+    /// The number of Child SAs.
+    pub(super) fn len(&self) -> usize {
+        self.installed.len()
+    }
+
     /// Packets of a Child SA that came behind later ones.
     pub(super) fn late(&self, child: ChildSaId) -> u32 {
         self.installed.get(&child).map_or(0, |sa| sa.inbound.window().late())

@@ -13,8 +13,11 @@ impl Gateway {
     pub(crate) fn look_for_attacks(&mut self) {
         if self.alarms.is_due() {
             self.look_for_thieves();
-            self.alarms.look(Counts { packets: &self.data, ike: &mut self.endpoint });
+            self.alarms.look(Counts { packets: &self.data, ike: self.endpoint.stats_mut() });
             self.look_at_dropped_sources();
+            if self.alarms.wants_order(self.has_few_sas()) {
+                self.begin_look_at_traffic();
+            }
         }
         self.programs.reap();
         while let Some(news) = self.alarms.next_news() {

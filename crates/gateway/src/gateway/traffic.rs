@@ -2,6 +2,7 @@
 //! that are alive.
 
 use super::Gateway;
+use crate::alarms::Lateness;
 use crate::datapath::{SaPackets, WorkerEvent};
 use std::net::IpAddr;
 use testudo_cluster::member::Member;
@@ -19,6 +20,7 @@ pub(super) struct Seen {
     sent: u64,
     /// Packets that came behind later ones.
     late: u32,
+    lateness: Lateness,
 }
 
 impl Gateway {
@@ -103,6 +105,16 @@ impl Gateway {
         self.looked_at.is_some()
     }
 
+    /// True if one turn is enough to look at all Child SAs.
+    pub(super) fn has_few_sas(&self) -> bool {
+        self.data.child_sas() <= MAX_SAS_PER_LOOK
+    }
+
+    /// Begins a look at the traffic of all Child SAs, unless one is under way.
+    pub(super) fn begin_look_at_traffic(&mut self) {
+        self.looked_at.get_or_insert(None);
+    }
+
     /// Looks at the next Child SAs. A peer whose packets authenticate is alive, and needs no
     /// liveness check.
     pub(crate) fn look_at_traffic(&mut self) {
@@ -116,13 +128,15 @@ impl Gateway {
             }
             // Only a packet that is received can be late.
             let late = if before.received == received { before.late } else { self.data.late(child) };
-            self.seen.insert(child, Seen { received, sent, late });
+            let now = self.seen.entry(child).or_default();
+            (now.received, now.sent, now.late) = (received, sent, late);
             let received = received.saturating_sub(before.received);
             if let Some(carried) = self.shard_packets.carried.get_mut(usize::from(shard.0)) {
                 *carried += received + sent.saturating_sub(before.sent);
             }
             if received > 0 {
-                self.alarms.reordered(child, received, late.saturating_sub(before.late).into());
+                let late = late.saturating_sub(before.late).into();
+                self.alarms.ordered(child, &mut now.lateness, received, late);
                 self.endpoint.traffic_seen(self.now, child);
             }
         }
@@ -132,9 +146,12 @@ impl Gateway {
     }
 
     /// Once a second: tries again what failed, tells the other nodes which replay marks have moved
-    /// and which packets were relayed, and begins a look at the traffic of all Child SAs.
+    /// and which packets were relayed, and begins a look at the traffic of all Child SAs, which the
+    /// watch does otherwise.
     pub(crate) fn report_traffic(&mut self) {
-        self.looked_at.get_or_insert(None);
+        if self.alarms.time_to_look().is_none() {
+            self.begin_look_at_traffic();
+        }
         self.protection_changed |= self.policies_failed;
         self.scripts_follow_owners();
         if let Some(member) = self.endpoint.member() {

@@ -1,82 +1,14 @@
+use super::super::scripted::{Plane, SA};
 use super::*;
-use std::cell::RefCell;
 
-const SA: Spi = Spi(0x0102_0304);
-
-/// A data plane with one SA.
-#[derive(Default)]
-struct Plane {
-    counts: BTreeMap<DropReason, u64>,
-    samples: RefCell<Vec<(DropReason, Sample)>>,
-    dropped: BTreeMap<DropReason, u64>,
-    received: u64,
-    overlaps: u64,
-    clear: u64,
-}
-
-/// The beginning of a packet from this host.
-fn head(host: u8) -> [u8; 40] {
-    let mut head = [0x45; 40];
-    head[12..16].copy_from_slice(&[198, 51, 100, host]);
-    head
-}
-
-impl Plane {
-    /// Drops packets with this SPI.
-    fn drop(&mut self, reason: DropReason, spi: Spi, count: u64) {
-        self.drop_from(1, reason, spi, count);
-    }
-
-    /// The same, from a host.
-    fn drop_from(&mut self, host: u8, reason: DropReason, spi: Spi, count: u64) {
-        *self.counts.entry(reason).or_default() += count;
-        if spi == SA {
-            *self.dropped.entry(reason).or_default() += count;
-        }
-        self.samples.get_mut().push((reason, Sample::of(spi, &head(host))));
-    }
-}
-
-impl PacketSource for Plane {
-    fn suspicious(&self) -> Vec<(DropReason, u64)> {
-        self.counts.iter().map(|(reason, count)| (*reason, *count)).collect()
-    }
-
-    fn take_samples(&self, reason: DropReason) -> Vec<Sample> {
-        let mut samples = self.samples.borrow_mut();
-        samples.extract_if(.., |(of, _)| *of == reason).map(|(_, sample)| sample).collect()
-    }
-
-    fn sa(&self, spi: Spi, reason: DropReason) -> Option<SaView> {
-        (spi == SA).then(|| SaView {
-            child: ChildSaId(5),
-            remote: [192, 0, 2, 1].into(),
-            dropped: self.dropped.get(&reason).copied().unwrap_or_default(),
-            received: self.received,
-            high_water_mark: 1000,
-        })
-    }
-
-    fn clear_dropped(&self) -> Vec<(String, u64)> {
-        vec![("eth0".to_owned(), self.clear)]
-    }
-
-    fn take_clear_dropped(&self, port: &str) -> Vec<Sample> {
-        assert_eq!(port, "eth0");
-        Vec::new()
-    }
-
-    fn overlaps(&self) -> u64 {
-        self.overlaps
-    }
-
-    fn take_overlaps(&self) -> Vec<Sample> {
-        Vec::new()
-    }
-}
+const NOW: Duration = Duration::from_secs(100);
 
 fn seen(counts: &mut PacketCounts, plane: &Plane) -> Vec<(Kind, Subject, u64)> {
-    counts.look(plane).into_iter().map(|seen| (seen.kind, seen.subject, seen.count)).collect()
+    seen_at(NOW, counts, plane)
+}
+
+fn seen_at(now: Duration, counts: &mut PacketCounts, plane: &Plane) -> Vec<(Kind, Subject, u64)> {
+    counts.look(now, plane).into_iter().map(|seen| (seen.kind, seen.subject, seen.count)).collect()
 }
 
 #[test]
@@ -111,19 +43,37 @@ fn packets_count_for_their_sa_and_the_rest_for_the_gateway() {
 #[test]
 fn old_numbers_beside_new_ones_are_replays_and_alone_a_reversal() {
     let (mut counts, mut plane) = (PacketCounts::default(), Plane::default());
-    assert_eq!(seen(&mut counts, &plane), []);
-    plane.received = 10;
-    plane.drop(DropReason::Replayed, SA, 20);
     let child = Subject::ChildSa(5);
-    assert_eq!(seen(&mut counts, &plane), [(Kind::ReplayBurst, child.clone(), 20)]);
-    // As if the SA had received nothing for long.
-    let sa = counts.sas.get_mut(&ChildSaId(5)).unwrap();
-    sa.moved = sa.moved.and_then(|moved| moved.checked_sub(LIVELY));
-    plane.drop(DropReason::ReplayTooOld, SA, 20);
-    assert_eq!(seen(&mut counts, &plane), [(Kind::CounterReversal, child.clone(), 20)]);
-    plane.received = 11;
-    plane.drop(DropReason::ReplayTooOld, SA, 20);
-    assert_eq!(seen(&mut counts, &plane), [(Kind::ReplayBurst, child, 20)]);
+    let mut old = |at: u64, new: u64, reason: DropReason| {
+        plane.received += new;
+        plane.drop(reason, SA, 20);
+        seen_at(NOW + Duration::from_millis(at), &mut counts, &plane)
+    };
+    let replays = [(Kind::ReplayBurst, child.clone(), 20)];
+    assert_eq!(old(0, 10, DropReason::Replayed), [], "the first look");
+    assert_eq!(old(250, 1, DropReason::Replayed), replays);
+    assert_eq!(old(500, 0, DropReason::Replayed), replays);
+    let reversal = |count| [(Kind::CounterReversal, child.clone(), count)];
+    assert_eq!(old(750, 0, DropReason::ReplayTooOld), reversal(60), "those of before, too");
+    assert_eq!(old(1000, 0, DropReason::ReplayTooOld), reversal(20));
+    assert_eq!(old(1250, 1, DropReason::ReplayTooOld), replays, "it receives again");
+}
+
+/// A burst on a tunnel without traffic is no reversal if the burst before it is long over.
+#[test]
+fn old_numbers_that_come_now_and_then_are_replays() {
+    let (mut counts, mut plane) = (PacketCounts::default(), Plane::default());
+    plane.received = 10;
+    assert_eq!(seen(&mut counts, &plane), []);
+    for burst in 0..3 {
+        let at = NOW + Duration::from_secs(10 * burst);
+        plane.drop(DropReason::Replayed, SA, 20);
+        let replays = [(Kind::ReplayBurst, Subject::ChildSa(5), 20)];
+        assert_eq!(seen_at(at, &mut counts, &plane), replays, "burst {burst}");
+        for quarter in 1..=PAUSE_LOOKS as u32 {
+            assert_eq!(seen_at(at + quarter * Duration::from_millis(250), &mut counts, &plane), []);
+        }
+    }
 }
 
 #[test]
@@ -144,7 +94,7 @@ fn sources(counts: &mut PacketCounts, plane: &Plane) -> Vec<(Option<u8>, u64)> {
         IpAddr::V4(v4) => v4.octets()[3],
         IpAddr::V6(_) => 0,
     };
-    counts.look(plane).into_iter().map(|seen| (seen.source.map(host), seen.count)).collect()
+    counts.look(NOW, plane).into_iter().map(|seen| (seen.source.map(host), seen.count)).collect()
 }
 
 #[test]
@@ -185,7 +135,7 @@ fn an_attacker_on_all_sas_fills_no_memory() {
         plane.drop(DropReason::UnknownSpi, Spi(n), 1);
         plane.drop(DropReason::Replayed, Spi(n), 1);
     }
-    counts.look(&Plane::default());
-    counts.look(&plane);
+    counts.look(NOW, &Plane::default());
+    counts.look(NOW, &plane);
     assert!(counts.sas.len() <= MAX_SAS && counts.spis.len() <= MAX_SPIS);
 }
