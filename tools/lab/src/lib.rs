@@ -9,6 +9,7 @@
 //! Needs root. Nothing here touches the host's own network, and every wait has a limit.
 #![forbid(unsafe_code)]
 
+pub mod attack;
 mod batch;
 pub mod bed;
 pub mod bird;
@@ -24,6 +25,8 @@ pub mod demo;
 pub mod download;
 mod error;
 pub mod files;
+pub mod forgeries;
+pub mod frames;
 pub mod gateway;
 pub mod guest;
 pub mod hold;

@@ -141,7 +141,7 @@ pub struct Topology {
 /// the gateway.
 pub const WIRE_PORTS: [&str; 2] = ["port1", "port2"];
 /// The bridge that joins them.
-const BRIDGE: &str = "br0";
+pub const BRIDGE: &str = "br0";
 /// The gateways' interface to the untrusted network.
 pub const OUTER: &str = "outer0";
 /// The gateways' interface to their protected network.

@@ -4,7 +4,6 @@
 
 mod attacks;
 mod dropped;
-mod frames;
 mod watched;
 
 use crate::common::{Arrivals, Pair, SOON, Scenario};

@@ -1,6 +1,7 @@
 //! An attacker's frames in the untrusted network, and the counter of each.
 
-use super::frames::{ESP, ETHERNET, Random, Road, UDP, UNASSIGNED, esp, ike, octets};
+use testudo_lab::forgeries;
+use testudo_lab::frames::{ESP, ETHERNET, Random, Road, UDP, UNASSIGNED, esp, ike, octets};
 use testudo_lab::topology::{Family, Side};
 
 /// IKE's discards, all reasons together.
@@ -66,7 +67,7 @@ pub(super) fn all(seed: u64, count: usize, to_mac: [u8; 6], known: &Knowledge) -
     let mut attacks = Vec::new();
     for _ in 0..count {
         for (family, own) in [(Family::V4, OF_IPV4), (Family::V6, OF_IPV6)] {
-            let road = Road { family, to_mac };
+            let road = Road::to(Side::One, family, to_mac);
             attacks.extend(KINDS.iter().chain(&own).map(|make| make(&mut random, road, known)));
         }
     }
@@ -88,17 +89,17 @@ fn ciphertext(random: &mut Random) -> Vec<u8> {
 }
 
 fn strange_spi(random: &mut Random, known: &Knowledge) -> u32 {
-    let spi = random.next() as u32 | 0x100;
+    let spi = random.draw() as u32 | 0x100;
     if spi == known.spi { spi ^ 0x200 } else { spi }
 }
 
 pub(super) fn unknown_spi(random: &mut Random, road: Road, known: &Knowledge) -> Attack {
-    let packet = esp(strange_spi(random, known), random.next() as u32, &ciphertext(random));
+    let packet = esp(strange_spi(random, known), random.draw() as u32, &ciphertext(random));
     attack(road.packet(ESP, &packet), "unknown_spi")
 }
 
 fn unknown_spi_in_udp(random: &mut Random, road: Road, known: &Knowledge) -> Attack {
-    let packet = esp(strange_spi(random, known), random.next() as u32, &ciphertext(random));
+    let packet = esp(strange_spi(random, known), random.draw() as u32, &ciphertext(random));
     attack(road.datagram(4500, &packet), "unknown_spi")
 }
 
@@ -320,9 +321,9 @@ fn ike_headers(random: &mut Random, road: Road, _: &Knowledge) -> Attack {
     let version = [0x20, 0x20, 0x20, 0x10, 0x30][random.range(0, 5)];
     let exchange = [34, 35, 36, 37, 200][random.range(0, 5)];
     let flags = [0x08, 0x00, 0x28, 0x20][random.range(0, 4)];
-    let responder = if random.range(0, 2) == 0 { 0 } else { random.next() };
+    let responder = if random.range(0, 2) == 0 { 0 } else { random.draw() };
     let next = [33, 34, 40, 41, 46, 0][random.range(0, 6)];
-    let mut message = ike((random.next(), responder), next, version, exchange, flags, 0, &body);
+    let mut message = ike((random.draw(), responder), next, version, exchange, flags, 0, &body);
     if random.range(0, 4) == 0 {
         message.truncate(random.range(0, message.len()));
     }
@@ -331,12 +332,7 @@ fn ike_headers(random: &mut Random, road: Road, _: &Knowledge) -> Attack {
 
 /// A request of the peer, well-formed and sealed with a guessed key.
 pub(super) fn guessed(random: &mut Random, road: Road, known: &Knowledge) -> Attack {
-    const ENCRYPTED: u8 = 46;
-    const INFORMATIONAL: u8 = 37;
-    let body = [&[0, 0, 0, 64][..], &random.octets(60)].concat();
-    let id = random.range(0, 4) as u32;
-    let message = ike(known.ike_spis, ENCRYPTED, 0x20, INFORMATIONAL, 0x08, id, &body);
-    attack(to_ike(random, road, &message), IKE)
+    attack(forgeries::guessed(random, &road, known.ike_spis), IKE)
 }
 
 /// As if it belonged to the IKE SA: sealed with no key of ours, or not sealed at all.

@@ -1,8 +1,8 @@
 //! Sources of attacks are dropped at the port, if the configuration says so, and nobody else.
 
-use super::frames::{ESP, Random, Road, esp, octets};
 use crate::common::{Pair, SOON, Scenario};
 use std::net::IpAddr;
+use testudo_lab::frames::{ESP, Random, Road, esp, octets};
 use testudo_lab::gateway::Kind;
 use testudo_lab::inject::Injector;
 use testudo_lab::topology::{Family, OUTER, Side, WIRE_PORTS};
@@ -40,7 +40,7 @@ impl Scanner<'_> {
         let before = counted(self.pair);
         let us = octets(Side::One.outer(Family::V4));
         for _ in 0..PACKETS {
-            let packet = esp(self.random.next() as u32 | 0x100, 1, &[0x55; 40]);
+            let packet = esp(self.random.draw() as u32 | 0x100, 1, &[0x55; 40]);
             self.injector.send(&self.road.between(&octets(source), &us, ESP, &packet))?;
         }
         wait_until(&format!("{source}'s packets"), SOON, || {
@@ -79,7 +79,7 @@ fn who_scans_is_dropped_at_the_port_unless_it_is_a_peer_or_is_to_be_spared() {
     pair.ping_both_ways();
     let peer = Side::Two.outer(Family::V4);
     let injector = Injector::open(&pair.t.wire, WIRE_PORTS[0]).unwrap();
-    let road = Road { family: Family::V4, to_mac: pair.t.gw1.mac(OUTER).unwrap() };
+    let road = Road::to(Side::One, Family::V4, pair.t.gw1.mac(OUTER).unwrap());
     let mut scanner = Scanner { pair, injector, road, random: Random::new(7) };
     scanner.scan(STRANGER, "the stranger to be dropped", |scanner| scanner.drops(&[STRANGER]));
     let passed = pair.dropped("unknown_spi");

@@ -2,37 +2,38 @@
 //! traffic.
 
 use super::attacks::{self, Knowledge, Maker};
-use super::frames::{ESP, Random, Road, esp, octets};
 use super::{fire, spy};
 use crate::common::{Pair, SOON, Scenario};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::Duration;
-use testudo_lab::capture::{Capture, written};
+use testudo_lab::capture::Capture;
+use testudo_lab::forgeries::{about_nothing, ike_sa_init, overlapping};
+use testudo_lab::frames::{Random, Road, octets};
 use testudo_lab::gateway::Kind;
-use testudo_lab::inject::{Injector, announcement};
+use testudo_lab::inject::{ALL_NODES, Injector, OVERRIDE, advertisement, announcement};
 use testudo_lab::ping::Ping;
 use testudo_lab::topology::{Family, OUTER, Side, WIRE_PORTS};
 use testudo_lab::wait_until;
 
 /// Frames of an attack. The highest threshold is 32 in a second.
 const FRAMES: usize = 64;
-const ICMP: u8 = 1;
 /// A busy machine divides the packets of a burst among many seconds.
 const SENSITIVE: &str = "[alarms.reordering]\nthreshold = 16\n";
-/// An SA without traffic for longer than this is silent for the watch.
-const SILENT: Duration = Duration::from_millis(2500);
+/// Between two parts of a recording that is played back without an end.
+const BETWEEN_PARTS: Duration = Duration::from_millis(20);
 
 /// The alarms of a kind, as `testudo alarms --json` has them.
-fn alarms(pair: &Pair, kind: &str) -> Vec<serde_json::Value> {
+pub(super) fn alarms(pair: &Pair, kind: &str) -> Vec<serde_json::Value> {
     let all = pair.one.alarms().unwrap();
     assert_eq!(all["watching"], true, "{all}");
     let of_kind = all["alarms"].as_array().unwrap().iter().filter(|alarm| alarm["kind"] == kind);
     of_kind.cloned().collect()
 }
 
-fn await_alarm(pair: &Pair, kind: &str) -> serde_json::Value {
+pub(super) fn await_alarm(pair: &Pair, kind: &str) -> serde_json::Value {
     wait_until(&format!("an alarm of the kind {kind}"), SOON, || {
         Ok(alarms(pair, kind).pop().ok_or_else(|| pair.one.alarms().unwrap().to_string()))
     })
@@ -66,27 +67,6 @@ impl Attacker<'_> {
     }
 }
 
-/// Fragments of a datagram that says two things of the same octets.
-fn overlapping(attacker: &mut Attacker<'_>) {
-    let packet = esp(attacker.known.spi, attacker.known.fresh, &[0x55; 600]);
-    for id in 1..=8 {
-        attacker.send(&attacker.road.fragment(ESP, id, 0, true, &packet[..320]));
-        attacker.send(&attacker.road.fragment(ESP, id, 20, false, &packet[160..]));
-    }
-}
-
-/// "Fragmentation needed", about packets that were never sent.
-fn lie_about_the_path(attacker: &mut Attacker<'_>) {
-    let (us, peer) = (octets(Side::One.outer(Family::V4)), octets(Side::Two.outer(Family::V4)));
-    for number in 0..16 {
-        let quoted = attacker.road.between(&us, &peer, ESP, &esp(0x1234_5678, number, &[0; 700]));
-        let mut message = [&[3, 4, 0, 0, 0, 0, 2, 0][..], &quoted[super::frames::ETHERNET..]].concat();
-        let sum = super::frames::checksum(&message);
-        message[2..4].copy_from_slice(&sum.to_be_bytes());
-        attacker.send(&attacker.road.packet(ICMP, &message));
-    }
-}
-
 /// ARP replies that put the peer at the attacker's MAC address.
 fn steal_the_peers_address(attacker: &Attacker<'_>, to_mac: [u8; 6]) {
     let thief = attacker.injector.address();
@@ -107,13 +87,8 @@ fn claim_our_addresses(attacker: &Attacker<'_>) {
     let thief = attacker.injector.address();
     let IpAddr::V4(us) = Side::One.outer(Family::V4) else { unreachable!("of that family") };
     attacker.send(&announcement(thief, us));
-    let us6 = octets(Side::One.outer(Family::V6));
-    let all_nodes = [&[0xff, 2][..], &[0; 13], &[1]].concat();
-    let mut message = [&[136, 0, 0, 0, 0x20, 0, 0, 0][..], &us6, &[2, 1], &thief].concat();
-    let pseudo = [&us6[..], &all_nodes, &[0, 0, 0, message.len() as u8, 0, 0, 0, 58], &message].concat();
-    message[2..4].copy_from_slice(&super::frames::checksum(&pseudo).to_be_bytes());
-    let header = [&[0x60, 0, 0, 0, 0, message.len() as u8, 58, 255][..], &us6, &all_nodes].concat();
-    attacker.send(&[&[0x33, 0x33, 0, 0, 0, 1][..], &thief, &[0x86, 0xdd], &header, &message].concat());
+    let IpAddr::V6(us6) = Side::One.outer(Family::V6) else { unreachable!("of that family") };
+    attacker.send(&advertisement(thief, us6, ([0x33, 0x33, 0, 0, 0, 1], ALL_NODES), OVERRIDE));
     let claimed = [Family::V4, Family::V6].map(|family| Side::One.outer(family).to_string());
     wait_until("alarms about our own addresses", SOON, || {
         let found = alarms(attacker.pair, "address-spoofing");
@@ -123,34 +98,31 @@ fn claim_our_addresses(attacker: &Attacker<'_>) {
     .unwrap();
 }
 
-/// IKE_SA_INIT requests of one that exists, each with another SPI.
-fn begin_and_never_go_on(attacker: &Attacker<'_>, request: &[u8]) {
-    for n in 0..4 * FRAMES as u64 {
-        let ip = super::frames::ETHERNET;
-        // IKE begins with the initiator's SPI, behind IPv4 and UDP. A checksum of 0 is none.
-        let mut frame = request.to_vec();
-        frame[ip + 26..ip + 28].copy_from_slice(&[0, 0]);
-        frame[ip + 28..ip + 36].copy_from_slice(&(0x1111_0000_0000_0000 | n).to_be_bytes());
-        attacker.send(&frame);
-    }
-}
-
-/// The peer's IKE_SA_INIT request, as it crosses the untrusted network.
-fn watch_the_peer_begin(pair: &Pair) -> Vec<u8> {
-    let file = pair.t.wire.lab().dir().join("init.pcap");
-    let tap = pair.t.wire.cmd("tcpdump").args(["-i", WIRE_PORTS[1], "-Q", "in", "-U", "--immediate-mode"]);
-    let tap = tap.args(["-Z", "root", "-c", "1", "-w"]).arg(&file).arg("udp port 500");
-    let mut tap = pair.t.wire.start("init", tap).unwrap();
-    tap.wait_log("listening on", SOON).unwrap();
-    pair.up(Side::Two);
-    tap.wait(SOON).unwrap();
-    written(&std::fs::read(&file).unwrap())[0].to_vec()
+/// The recordings of the peer's packets again and again, and nothing new beside them.
+fn play_back_alone(attacker: &Attacker<'_>) {
+    let Attacker { pair, injector, known, .. } = attacker;
+    let over = AtomicBool::new(false);
+    let found = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                known.captured.iter().for_each(|frame| injector.send(frame).unwrap());
+                sleep(BETWEEN_PARTS);
+            }
+        });
+        let found = wait_until("an alarm about old numbers", SOON, || {
+            let found = alarms(pair, "counter-reversal").pop();
+            Ok(found.ok_or_else(|| pair.one.alarms().unwrap().to_string()))
+        });
+        over.store(true, Ordering::Relaxed);
+        found
+    });
+    found.unwrap();
 }
 
 #[test]
 fn every_attack_raises_its_alarm_and_ordinary_traffic_raises_none() {
     let pair = &Scenario::new("watched", Kind::Testudo).start();
-    let request = watch_the_peer_begin(pair);
+    pair.up(Side::Two);
     let known = spy(pair);
     pair.ping_both_ways();
     pair.tcp_both_ways(Family::V4);
@@ -158,7 +130,7 @@ fn every_attack_raises_its_alarm_and_ordinary_traffic_raises_none() {
 
     let to_mac = pair.t.gw1.mac(OUTER).unwrap();
     let injector = Injector::open(&pair.t.wire, WIRE_PORTS[0]).unwrap();
-    let road = Road { family: Family::V4, to_mac };
+    let road = Road::to(Side::One, Family::V4, to_mac);
     let mut attacker = Attacker { pair, injector, road, known, random: Random::new(7) };
     let child = format!("CHILD_SA #{}", pair.sas(Side::One)[0].children[0].get("uniqueid").unwrap());
     let peer = Side::Two.outer(Family::V4).to_string();
@@ -177,23 +149,19 @@ fn every_attack_raises_its_alarm_and_ordinary_traffic_raises_none() {
     assert!(clear["evidence"].as_str().unwrap().starts_with(&format!("{inside} > ")), "{clear}");
     let guesses = attacker.is_noticed(attacks::guessed, "ike-brute-force");
     assert!(guesses["sources"][&peer].as_u64() > Some(0), "{guesses}");
-    overlapping(&mut attacker);
+    (1..=8).flat_map(|id| overlapping(&road, attacker.known.spi, id)).for_each(|part| attacker.send(&part));
     let overlaps = await_alarm(pair, "fragment-overlap");
     assert!(overlaps["sources"][&peer].as_u64() > Some(0), "{overlaps}");
     assert!(overlaps["evidence"].as_str().unwrap().contains("fragment of "), "{overlaps}");
-    lie_about_the_path(&mut attacker);
+    (0..16).for_each(|number| attacker.send(&about_nothing(&road, number)));
     await_alarm(pair, "path-mtu");
-    begin_and_never_go_on(&attacker, &request);
+    for _ in 0..4 * FRAMES {
+        let request = ike_sa_init(&mut attacker.random);
+        attacker.send(&road.datagram(500, &request));
+    }
     await_alarm(pair, "half-open-flood");
 
-    // The same recordings, and nothing new beside them.
-    sleep(SILENT);
-    wait_until("an alarm about old numbers", SOON, || {
-        attacker.shoot(attacks::replayed);
-        let found = alarms(pair, "counter-reversal").pop();
-        Ok(found.map(drop).ok_or_else(|| pair.one.alarms().unwrap().to_string()))
-    })
-    .unwrap();
+    play_back_alone(&attacker);
     // Nothing of this has disturbed the tunnel. The last attack does, if nobody acts.
     claim_our_addresses(&attacker);
     pair.ping_both_ways();
