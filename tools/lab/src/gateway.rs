@@ -7,7 +7,7 @@ use crate::process::Process;
 use crate::strongswan::Strongswan;
 use crate::swanctl::Swanctl;
 use crate::testudo::Testudo;
-use crate::{Error, Namespace, Result};
+use crate::{Namespace, Result};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
@@ -104,17 +104,18 @@ impl Gateway {
     /// before.
     pub fn replays(&self) -> Result<u64> {
         match self {
-            Self::Strongswan(charon) => {
-                let refused = "ESP sequence number verification failed";
-                Ok(charon.log()?.matches(refused).count() as u64)
-            }
-            Self::Testudo(testudod) => {
-                let drops = testudod.drops()?;
-                Ok(drops.iter().filter(|(reason, _)| reason.starts_with("replay")).map(|(_, n)| n).sum())
-            }
-            Self::Guest(_) => {
-                Err(Error::unexpected("the log of a guest", "charon or testudod", "a Linux guest"))
-            }
+            Self::Strongswan(charon) => charon.replays(),
+            Self::Testudo(testudod) => testudod.replays(),
+            Self::Guest(guest) => guest.replays(),
+        }
+    }
+
+    /// The daemon's log.
+    pub fn log(&self) -> Result<String> {
+        match self {
+            Self::Strongswan(charon) => charon.log(),
+            Self::Testudo(testudod) => testudod.log(),
+            Self::Guest(guest) => guest.log(),
         }
     }
 

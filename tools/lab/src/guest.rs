@@ -107,12 +107,23 @@ impl Guest {
             .ok_or_else(|| Error::unexpected("/proc/net/xfrm_stat", name, shown.as_str()))
     }
 
+    /// Packets that its kernel has refused because their sequence numbers are behind the window of
+    /// their SA, or came before.
+    pub fn replays(&self) -> Result<u64> {
+        self.xfrm_counter("XfrmInStateSeqError")
+    }
+
+    /// Its console, which includes charon's log.
+    pub fn log(&self) -> Result<String> {
+        self.process.log()
+    }
+
     /// A swanctl for its charon.
     pub fn swanctl(&self) -> &Swanctl {
         &self.swanctl
     }
 
-    /// The emulator's process; its log is the guest's console, which includes charon's log.
+    /// The emulator's process; its log is the guest's console.
     pub fn process(&mut self) -> &mut Process {
         &mut self.process
     }

@@ -32,7 +32,7 @@ use std::thread::sleep;
 use std::time::Duration;
 use testudo_lab::bed::{Bed, BedOptions};
 use testudo_lab::cluster::Cluster;
-use testudo_lab::gateway::Gateway;
+use testudo_lab::gateway::Kind;
 use testudo_lab::ping::{Ping, Pong};
 use testudo_lab::probe::{Summary, Trace};
 use testudo_lab::swanctl_conf::Connection;
@@ -89,7 +89,8 @@ impl Trial {
 
     /// The same, with other connections: see [`Bed::start_with`].
     fn start_with(name: &str, options: &BedOptions, adjust: impl Fn(bool, &mut Connection)) -> Self {
-        let bed = Bed::start_with(&Lab::large(name, 2).unwrap(), options, adjust).unwrap();
+        let guests = options.peers.iter().filter(|kind| **kind == Kind::Guest).count() as u8;
+        let bed = Bed::start_with(&Lab::large(name, 2 + guests).unwrap(), options, adjust).unwrap();
         let clear = ClearText::watch(&bed.cluster);
         for (peer, _) in (1..).zip(&options.peers) {
             bed.bring_up(peer).unwrap();
@@ -216,13 +217,8 @@ impl Trial {
 
     /// How often each peer's log says that an IKE SA was authenticated.
     fn count_established(&self) -> Vec<usize> {
-        let log = |peer: &Gateway| match peer {
-            Gateway::Strongswan(charon) => charon.log().unwrap(),
-            Gateway::Testudo(testudod) => testudod.log().unwrap(),
-            Gateway::Guest(_) => panic!("no guests here"),
-        };
-        let count = |peer| log(peer).lines().filter(|line| line.contains("] established between")).count();
-        self.bed.peers.iter().map(count).collect()
+        let logs = self.bed.peers.iter().map(|peer| peer.log().unwrap());
+        logs.map(|log| log.lines().filter(|line| line.contains("] established between")).count()).collect()
     }
 
     /// All nodes are there again.

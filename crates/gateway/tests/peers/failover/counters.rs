@@ -5,7 +5,7 @@ use crate::failover::others;
 use std::net::{IpAddr, Ipv4Addr};
 use testudo_lab::bed::{BedOptions, Failure};
 use testudo_lab::cluster::{Cluster, Net};
-use testudo_lab::gateway::{Gateway, Kind};
+use testudo_lab::gateway::Kind;
 use testudo_lab::inject::Injector;
 use testudo_lab::topology::{Family, OUTER};
 use testudo_lab::wait_until;
@@ -25,11 +25,7 @@ impl Trial {
 
     /// How often that stands in the log of peer 1.
     fn peer_logged(&self, part: &str) -> usize {
-        let log = match &self.bed.peers[0] {
-            Gateway::Strongswan(charon) => charon.log().unwrap(),
-            Gateway::Testudo(testudod) => testudod.log().unwrap(),
-            Gateway::Guest(_) => panic!("no guests here"),
-        };
+        let log = self.bed.peers[0].log().unwrap();
         log.lines().filter(|line| line.contains(part)).count()
     }
 
