@@ -104,6 +104,9 @@ impl Shards {
     /// Grants new blocks of all SAs to the owner and the standby of shards that this node owns.
     /// `at_once`: another node may have used the numbers above ours, so ours must not be used any
     /// more. Given-up shards are left out: their next owners would not count these grants.
+    ///
+    /// All shards are lanes of spread Child SAs, also those without numbers to grant. At once these
+    /// are told of too: the standby stops, and this node counts as seen what it has accepted.
     pub(in crate::member) fn grant_all(
         &self,
         core: &mut Core,
@@ -112,9 +115,13 @@ impl Shards {
         at_once: bool,
     ) -> Option<Ticket> {
         let mut ops = Vec::new();
+        let lanes = at_once && !core.is_routed() && replication.replicas.spread().next().is_some();
         for shard in shards.without(self.handover.given_up(core.view.epoch)).iter() {
-            let standby = core.table.standby(shard);
+            let (standby, before) = (core.table.standby(shard), ops.len());
             replication.numbers.grant_shard(&mut replication.replicas, shard, standby, at_once, &mut ops);
+            if lanes && ops.len() == before {
+                ops.push(Op::Bump(Grants { shard, standby, grants: Vec::new() }));
+            }
         }
         replication.publish_grants(core, ops)
     }

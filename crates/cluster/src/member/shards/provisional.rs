@@ -140,10 +140,11 @@ impl Shards {
 
 #[cfg(test)]
 mod tests {
-    use crate::member::Member;
+    use crate::group::Ingress;
     use crate::member::samples::{
-        START, child, first, has_published, id, insert, millis, only, routed_member,
+        START, child, first, has_published, id, insert, millis, only, routed_member, spread_child,
     };
+    use crate::member::{Member, MemberOutput};
 
     #[test]
     fn an_owner_moves_its_numbers_again_and_again_while_a_standby_goes_on() {
@@ -162,6 +163,31 @@ mod tests {
         for (at, moves) in [(299, false), (300, true)] {
             shards.bump(&mut core, &mut replication, millis(at));
             assert_eq!(has_published(&mut core), moves, "after {at} ms");
+        }
+    }
+
+    /// What the standby has accepted in a lane, and the owner not, would otherwise be accepted once
+    /// more when somebody sends it again. Behind routers the floor would lie above all that the
+    /// peer has sent.
+    #[test]
+    fn an_owner_takes_the_floor_of_a_lane_anew_that_a_standby_has_carried() {
+        for (ingress, anew) in [(Ingress::Flood, true), (Ingress::Routed, false)] {
+            let Member { mut core, mut replication, mut shards, .. } = routed_member();
+            core.config.group.ingress = ingress;
+            let lane = first(core.table.owned_by(id(1)));
+            insert(&mut replication.replicas, [spread_child(first(core.table.owned_by(id(2))), 0)]);
+            core.outputs.clear();
+            shards.told(&mut core, &mut replication, START, id(2), only(lane));
+            assert_eq!(has_published(&mut core), anew, "{ingress:?}");
+            assert_eq!(shards.shown.packets.contains(lane), !anew, "{ingress:?}: until all know");
+            shards.bumped(&core);
+            shards.show(&mut core, &mut replication, START);
+            assert!(shards.shown.packets.contains(lane), "{ingress:?}");
+            let takes = |output: &MemberOutput| match output {
+                MemberOutput::TakeInLanes { children } => children[0].lanes == [(lane, None)],
+                _ => false,
+            };
+            assert_eq!(core.outputs.iter().any(takes), anew, "{ingress:?}");
         }
     }
 
