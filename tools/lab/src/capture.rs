@@ -1,5 +1,9 @@
 //! Packet capture in the untrusted network, cheap enough for full speed.
 
+mod esp;
+
+pub use esp::EspPacket;
+
 use crate::command::Cmd;
 use crate::count::MIRROR;
 use crate::process::Process;
@@ -72,6 +76,14 @@ impl Capture {
         Self::start(namespace, &[interface], name, &["-c", &packets.to_string()], filter)
     }
 
+    /// Captures the ESP packets that arrive at these interfaces, plain or in UDP over IPv4: this
+    /// many octets of each, from the Ethernet header on, or all for 0. There is room for 32 MiB
+    /// that wait for a tcpdump without a processor.
+    pub fn all_esp(wire: &Namespace, interfaces: &[&str], octets: u16) -> Result<Self> {
+        let filter = "ip proto 50 or (udp port 4500 and udp[8:4] != 0)";
+        Self::start(wire, interfaces, "all-esp", &["-B", "32768", "-s", &octets.to_string()], filter)
+    }
+
     fn start(
         wire: &Namespace,
         interfaces: &[&str],
@@ -137,12 +149,16 @@ impl Captured {
 
     /// The packets, with their Ethernet headers.
     pub fn frames(&self) -> Result<Vec<Vec<u8>>> {
-        let mut frames = Vec::new();
-        for file in &self.files {
+        Ok(self.frames_by_interface()?.concat())
+    }
+
+    /// The same, of each interface.
+    pub fn frames_by_interface(&self) -> Result<Vec<Vec<Vec<u8>>>> {
+        let of = |file: &PathBuf| {
             let octets = fs::read(file).map_err(Error::io(format!("read {}", file.display())))?;
-            frames.extend(written(&octets).into_iter().map(<[u8]>::to_vec));
-        }
-        Ok(frames)
+            Ok(written(&octets).into_iter().map(<[u8]>::to_vec).collect())
+        };
+        self.files.iter().map(of).collect()
     }
 
     /// Whether the capture contains these octets.
