@@ -4,7 +4,8 @@
 //! [FLAT]'s nodes count from the first packet on, so one that misses a copy disagrees with the others
 //! for ever: some packets are then worked on twice, and others not at all. Here some packets are
 //! **marks**, by their hash: the count begins again with each, from a number that the mark shows. So
-//! nodes agree again from the next mark on, without a message.
+//! nodes agree again from the next mark on, without a message. Where no marks come, because all
+//! packets are alike, hashes decide.
 //!
 //! Lanes take turns, not nodes. So the count does not depend on which node carries a lane, and lanes
 //! change their carriers as ever.
@@ -26,8 +27,10 @@ pub enum Rule {
 /// Queues of [`Rule::ShortestQueue`], of [`LANES`] lanes each.
 const QUEUES: usize = 16;
 const LANES: u32 = 16;
-/// One packet of so many is a mark.
-const ONE_OF: u64 = 64;
+/// One packet in 64 is a mark.
+const ONE_IN: u64 = 64;
+/// Packets after a mark that take turns.
+const LONGEST: u32 = 1024;
 
 /// What a node has counted for the spread tunnels of one home shard.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -62,13 +65,13 @@ impl Turns {
     /// would be one, and take the same lane: only the first counts.
     fn look(&mut self, hash: u64) {
         let mark = (hash >> 32) as u32;
-        if (hash >> 24).is_multiple_of(ONE_OF) && mark != self.mark && !planted(Plant::MarkIgnored) {
+        if (hash >> 24).is_multiple_of(ONE_IN) && mark != self.mark && !planted(Plant::MarkIgnored) {
             let shown = mark >> 16;
             *self = Self { next: shown, base: (shown >> 8) as u8, queues: [0; QUEUES], mark };
         }
     }
 
-    /// Counts a clear packet, and gives its lane. `None` if it takes no turn: then its hash decides
+    /// Counts a clear packet, and gives its lane. `None` if its hash decides
     /// ([`crate::lane::of_packet`]).
     pub fn count(&mut self, key: SipKey, spread: Spread, packet: &[u8]) -> Option<Shard> {
         let (rule, seen) = (spread.turns()?, Seen::of(key, spread, packet));
@@ -76,7 +79,9 @@ impl Turns {
             return None;
         }
         self.look(seen.hash);
-        Some(self.take(rule, seen.octets))
+        let lane = self.take(rule, seen.octets);
+        let since = self.next.wrapping_sub(self.mark >> 16);
+        (since <= LONGEST).then_some(lane)
     }
 }
 

@@ -113,9 +113,6 @@ static __always_inline void look_at_ipv6(struct looks *looks, struct xdp_md *ctx
 	looks->is_whole = !is_extension(ip->next);
 }
 
-/* Beside a lane: what was counted decided, so nobody can find the lane again. */
-#define LANE_IN_TURN 0x100
-
 /*
  * The lane of a clear packet for a prefix with these flags, whose IP header is consistent. A
  * function that the kernel verifies once. Fragments of a datagram must meet: none takes a turn.
@@ -132,7 +129,7 @@ __noinline int lane_of_packet(struct xdp_md *ctx, const struct cluster *cluster,
 	else
 		look_at_ipv6(&looks, ctx, cluster->key, flags);
 	if (looks.is_whole && (flags & (PREFIX_ROUND_ROBIN | PREFIX_SHORTEST_QUEUE)))
-		return LANE_IN_TURN | lane_in_turn(flags, &looks);
+		return lane_in_turn(flags, &looks);
 	return looks.hash & 0xff;
 }
 

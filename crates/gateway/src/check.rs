@@ -72,6 +72,7 @@ fn look(config: &Config, connections: &Path, host: &dyn Host) -> Report {
     rights(host, &mut report);
     kernel::look(config, host, &mut report);
     let found = ports::look(config, host, &mut report);
+    ports::warn_of_queues(config, &found, &mut report);
     processors::look(config, &found, host, &mut report);
     match datapath::library(config.worker.cipher) {
         Ok(library) => report.would(format!("protect packets with {}", library.name())),

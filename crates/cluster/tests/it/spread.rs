@@ -42,6 +42,42 @@ fn the_owner_says_how_a_child_sa_is_spread() {
     assert!(said[0].contains("of connection peer0 is spread over the nodes by packet-hash"), "{said:?}");
 }
 
+/// Behind routers and beside older nodes nobody can count alike.
+#[test]
+fn lanes_take_turns_only_where_all_nodes_count() {
+    let in_turn = Syncs { spread: Some(Spread::PacketSqf), ..BY_PACKET };
+    for (syncs, how) in [
+        (in_turn, "by packet-sqf"),
+        (Syncs { version: Some(27), ..in_turn }, "by packet-hash: a node of the view runs an older version"),
+        (Syncs { routed: true, ..in_turn }, "by packet-hash: behind routers nobody can count all packets"),
+    ] {
+        let said = said(syncs, None);
+        assert!(said.len() == 1 && said[0].ends_with(how), "{said:?}");
+    }
+}
+
+/// A node is replaced by one of an older version. Once that is upgraded, some nodes would know the
+/// Child SA by one scheme, and some by the other.
+#[test]
+fn child_sas_whose_lanes_take_turns_are_renewed_beside_an_older_node() {
+    let in_turn = Syncs { spread: Some(Spread::PacketRr), ..BY_PACKET };
+    let mut world = World::established_with(3, 1, 1, in_turn);
+    let (spi, owner) = (world.spi_of(0), world.owner_of(0).unwrap());
+    let other = (owner + 1) % 3;
+    world.crash(other, false);
+    world.view(&(0..3).filter(|node| *node != other).collect::<Vec<_>>());
+    world.run(Duration::from_secs(2));
+    assert_eq!(world.spi_of(0), spi);
+    world.syncs.version = Some(27);
+    world.restart(other);
+    world.view(&[0, 1, 2]);
+    world.run(Duration::from_secs(10));
+    assert_ne!(world.spi_of(0), spi, "{:?}", world.logs());
+    let says = |line: &&String| line.ends_with("by packet-hash: a node of the view runs an older version");
+    assert!(world.nodes.iter().any(|node| node.logs.iter().any(|line| says(&line))), "{:?}", world.logs());
+    world.assert_tunnel(0);
+}
+
 #[test]
 fn nothing_is_said_of_tunnels_with_one_home() {
     assert_eq!(said(Syncs::default(), None), Vec::<String>::new());

@@ -55,6 +55,22 @@ fn with_mtu(port: &PortConfig, facts: Facts, report: &mut Report) -> Facts {
     Facts { mtu, ..facts }
 }
 
+/// Nodes that read several queues see packets in different orders.
+pub(super) fn warn_of_queues(config: &Config, ports: &[Option<Facts>], report: &mut Report) {
+    if config.spread.values().all(|spread| spread.turns().is_none()) {
+        return;
+    }
+    for (port, facts) in config.ports.iter().zip(ports) {
+        if let Some(queues @ 2..) = facts.as_ref().map(|facts| facts.queues.receive) {
+            report.warn(format!(
+                "{} has {queues} receive queues: packets of a connection whose [[spread]] takes turns must come by a \
+                 port with one",
+                port.interface
+            ));
+        }
+    }
+}
+
 fn attach(port: &PortConfig, facts: &Facts) -> String {
     let mode = match port.mode {
         XdpMode::Native => "native",

@@ -14,6 +14,9 @@ const CONNECTION: &str = "connections {\n gw {\n  remote_addrs = 192.0.2.2\n  lo
                           auth = psk\n  }\n  children {\n   net {\n    start_action = start\n    local_ts = \
                           10.1.0.0/16\n   }\n  }\n }\n}\n";
 const SWANCTL: &str = "/etc/swanctl/swanctl.conf";
+/// Node 1 of a cluster of two.
+const NODES: &str = "[cluster]\nnode = 1\nkey = \"/nonexistent/key\"\nvips = [\"192.0.2.9\"]\n[[cluster.nodes]]\nid = \
+                     1\naddresses = [\"10.0.0.1\"]\n[[cluster.nodes]]\nid = 2\naddresses = [\"10.0.0.2\"]\n";
 
 /// A machine of four processors on two NUMA nodes, with two ports, that lacks nothing.
 struct Fake {
@@ -358,18 +361,31 @@ fn warnings_about_connections_are_passed_on() {
 /// A name that is misspelt would leave the tunnel on one node without a word.
 #[test]
 fn a_spread_connection_must_be_there() {
-    let nodes = "[cluster]\nnode = 1\nkey = \"/nonexistent/key\"\nvips = [\"192.0.2.9\"]\n[[cluster.nodes]]\nid = \
-                 1\naddresses = [\"10.0.0.1\"]\n[[cluster.nodes]]\nid = 2\naddresses = [\"10.0.0.2\"]\n";
     let spread = |name: &str| {
         let section = format!("[[spread]]\nconnection = \"{name}\"\nscheme = \"packet-sqf\"\n");
-        report(&(section + nodes), &Fake::new().with(SWANCTL, CONNECTION)).warnings
+        report(&(section + NODES), &Fake::new().with(SWANCTL, CONNECTION)).warnings
     };
-    let of_spread = |warnings: Vec<String>| warnings.into_iter().find(|text| text.contains("[[spread]]"));
+    let of_spread = |warnings: Vec<String>| warnings.into_iter().find(|text| text.starts_with("[[spread]]"));
     assert_eq!(of_spread(spread("gw")), None);
     assert_eq!(
         of_spread(spread("gw1")).unwrap(),
         "[[spread]] spreads the connection \"gw1\", which /etc/swanctl/swanctl.conf does not have: compare the names"
     );
+}
+
+/// Of several queues no two nodes see the packets in the same order.
+#[test]
+fn lanes_that_take_turns_want_one_queue() {
+    for (scheme, queues, warns) in
+        [("packet-rr", 2, true), ("packet-rr", 1, false), ("packet-hash", 2, false)]
+    {
+        let mut host = Fake::new().with(SWANCTL, CONNECTION);
+        ["eth0", "eth1"].iter().for_each(|port| host.port(port).queues.receive = queues);
+        let section = format!("[[spread]]\nconnection = \"gw\"\nscheme = \"{scheme}\"\n");
+        let warnings = report(&(section + NODES), &host).warnings;
+        let text = "eth0 has 2 receive queues: packets of a connection whose [[spread]] takes turns must come by a port with one";
+        assert_eq!(warnings.iter().any(|warning| warning == text), warns, "{warnings:?}");
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use crate::plane::Plane;
 use crate::probe;
 use crate::scenario::Scenario;
 use crate::trace::digest;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -53,14 +53,20 @@ impl RowClock for Clocks {
 pub(super) struct Dealt {
     /// By home shard.
     turns: BTreeMap<Shard, Turns>,
-    /// The lanes of packets that it has passed and that were not processed yet, by their digests.
-    lanes: BTreeMap<u64, Shard>,
+    /// The lanes of packets that it has passed and that were not processed yet, by their digests: of
+    /// several copies the first one first.
+    lanes: BTreeMap<u64, VecDeque<Shard>>,
 }
 
 impl Dealt {
     /// The lane that the filter has found for a packet, which is processed now.
     pub(super) fn take(&mut self, packet: &[u8]) -> Option<Shard> {
-        self.lanes.remove(&digest(packet))
+        let lanes = self.lanes.get_mut(&digest(packet))?;
+        let lane = lanes.pop_front();
+        if lanes.is_empty() {
+            self.lanes.remove(&digest(packet));
+        }
+        lane
     }
 }
 
@@ -122,7 +128,7 @@ impl Node {
         let shard = lane.or_else(|| self.lane_out(packet));
         let keeps = sends || shard.is_some_and(|shard| self.shown.keeps(Home::Packets(shard)));
         if let Some(lane) = lane.filter(|_| keeps) {
-            self.dealt.lanes.insert(digest(packet), lane);
+            self.dealt.lanes.entry(digest(packet)).or_default().push_back(lane);
         }
         keeps
     }

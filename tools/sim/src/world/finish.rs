@@ -101,6 +101,7 @@ impl World {
         let disagreement = self.watch_agreement();
         disagreement
             .or_else(|| self.poor_flow())
+            .or_else(|| self.counted_apart())
             .or_else(|| self.rows_apart())
             .or_else(|| self.not_followed())
     }
@@ -152,6 +153,17 @@ impl World {
         let what =
             format!("of {} packets {way} it {} have arrived; drops {drops:?}", flow.sent, flow.arrived);
         Some((Who::Peer(peer), what))
+    }
+
+    /// A tunnel whose lanes take turns, and of which a node counts otherwise than the others: some
+    /// packets go out twice, and others not at all. One that overtakes another may do so.
+    fn counted_apart(&self) -> Option<Amiss> {
+        let spread = self.scenario.spread.iter().enumerate();
+        let in_turn = spread.filter(|(_, by)| by.is_some_and(|by| by.turns().is_some()));
+        let flows = in_turn.map(|(peer, _)| (peer, self.traffic.flow(peer, true, self.schedule.now)));
+        let is_apart = |flow: &Flow| (flow.sent - flow.arrived).max(flow.doubled) > 1 + flow.sent / 20;
+        let (peer, flow) = flows.into_iter().find(|(_, flow)| is_apart(flow))?;
+        Some((Who::Peer(peer), format!("nodes count its packets apart: {flow:?}")))
     }
 
     /// Checks that peers account for each packet.

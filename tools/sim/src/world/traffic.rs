@@ -46,6 +46,7 @@ pub(super) struct Traffic {
 pub(super) struct Flow {
     pub(super) sent: u64,
     pub(super) arrived: u64,
+    pub(super) doubled: u64,
 }
 
 impl Traffic {
@@ -90,6 +91,7 @@ impl Traffic {
         self.sent.values().filter(counts).fold(Flow::default(), |flow, sent| Flow {
             sent: flow.sent + 1,
             arrived: flow.arrived + u64::from(sent.copies > 0),
+            doubled: flow.doubled + u64::from(sent.copies > 1),
         })
     }
 }

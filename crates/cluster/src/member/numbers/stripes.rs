@@ -309,18 +309,22 @@ impl Numbers {
         self.switch_with_numbers(core, replicas);
     }
 
-    /// If a member of the view does not know spread Child SAs, this node renews its own: the new
-    /// ones are not spread. To be called again and again: a Child SA that the peer has just made
+    /// If a member of the view does not know spread Child SAs, or not those whose lanes take turns,
+    /// this node renews its own: the new ones are not. Members of different versions would go on
+    /// with different schemes once the older one is upgraded. To be called again and again: a Child SA that the peer has just made
     /// cannot be rekeyed before the peer sends on it.
     pub(in crate::member) fn gather_spread(&mut self, core: &mut Core, replicas: &Replicas, now: Time) {
         let just_done = |at: Time| now.since(at) < REKEY_RETRY_INTERVAL;
-        if core.can_spread() || self.stripes.gathered.is_some_and(just_done) {
+        let (none, no_turns) = (!core.can_spread(), !core.takes_turns());
+        if !(none || no_turns) || self.stripes.gathered.is_some_and(just_done) {
             return;
         }
         self.stripes.gathered = Some(now);
         let owned = core.table.owned_by(core.node);
-        for (_, child, _) in replicas.spread().filter(|(spi, ..)| owned.contains(spi.shard())) {
-            core.endpoint.rekey_child(now, child.id);
+        for (_, child, spread) in replicas.spread().filter(|(spi, ..)| owned.contains(spi.shard())) {
+            if none || spread.stripe.by.turns().is_some() {
+                core.endpoint.rekey_child(now, child.id);
+            }
         }
     }
 

@@ -252,12 +252,13 @@ impl Replicas {
         })
     }
 
-    /// A Child SA is spread from now on, or has its next stripe.
+    /// A Child SA is spread from now on, or has its next stripe. It keeps its scheme, whatever an
+    /// update for older nodes says.
     pub(crate) fn set_stripe(&mut self, stripe: Stripe) {
         let Some(child) = self.children.get_mut(&stripe.spi) else { return };
         self.spread.insert(stripe.spi);
         match &mut child.spread {
-            Some(spread) => spread.stripe = stripe,
+            Some(spread) => spread.stripe = Stripe { by: spread.stripe.by, ..stripe },
             None => child.spread = Some(Box::new(SpreadReplica::new(stripe))),
         }
     }

@@ -54,7 +54,7 @@ fn each_class_goes_its_way_through_the_pipeline() {
     check_and_close(worker);
 }
 
-/// The pipeline finds the lane before the packet, alone and where another worker helps.
+/// The pipeline finds the lane before the packet.
 #[test]
 fn a_packet_in_turn_takes_its_lane_along() {
     let mut worker = worker(full_fib());

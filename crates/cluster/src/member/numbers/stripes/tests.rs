@@ -118,3 +118,16 @@ fn spread_child_sas_that_a_member_does_not_know_are_renewed_again_and_again() {
         .collect();
     assert_eq!(tried, [0, 1000, 2000]);
 }
+
+/// An older node that joins is told of a hash, and so is everybody else in that view.
+#[test]
+fn a_child_sa_keeps_its_scheme_whatever_an_update_for_older_nodes_says() {
+    let member = &mut member();
+    let replicas = &mut member.replication.replicas;
+    let [spi] = insert(replicas, [spread_child(first(member.core.table.owned_by(id(1))), 0)]);
+    let by = |replicas: &Replicas| replicas.child(spi).unwrap().spread.as_ref().unwrap().stripe.by;
+    assert_eq!(by(replicas), Spread::PacketHash);
+    replicas.set_stripe(Stripe { by: Spread::PacketRr, first_row: 7, ..stripe(spi) });
+    assert_eq!(by(replicas), Spread::PacketHash);
+    assert_eq!(replicas.child(spi).unwrap().spread.as_ref().unwrap().stripe.first_row, 7);
+}
