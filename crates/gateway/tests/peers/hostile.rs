@@ -4,6 +4,7 @@
 
 mod attacks;
 mod dropped;
+mod noticed;
 mod watched;
 
 use crate::common::{Arrivals, Pair, SOON, Scenario};
