@@ -1,8 +1,8 @@
 //! `testudo migrate` between two hosts, with real QEMUs, daemons and faults. After each the virtual
 //! machine runs at exactly one of them, and counts.
 
+mod attacked;
 mod hosts;
-mod watching;
 
 use hosts::{Hosts, LIMIT, NAME, SECRET, UID, ended, report};
 use nix::sys::signal::Signal;
@@ -208,6 +208,36 @@ fn the_source_goes_on_if_the_destination_dies() {
     hosts.run_at_source();
 }
 
+/// Nobody can say any more whether somebody attacks.
+#[test]
+fn the_source_goes_on_if_testudod_dies() {
+    let mut hosts = Hosts::start("migrate-daemon");
+    let migration = hosts.begin(SLOW, &[]);
+    hosts.daemons[1].process().kill();
+    let report = at_the_source_after("cancelled", migration);
+    let reason = report["reason"].as_str().unwrap();
+    assert!(reason.starts_with("the destination's testudod cannot be asked for alarms: "), "{reason}");
+    hosts.run_at_source();
+}
+
+/// The virtual machine is lost then, and nothing is started in its place: what the destination has
+/// received is not all of it.
+#[test]
+fn nothing_runs_if_the_source_dies() {
+    let mut hosts = Hosts::start("migrate-lost");
+    let migration = hosts.begin(SLOW, &[]);
+    hosts.source.process().kill();
+    let (report, succeeded) = ended(migration);
+    assert!(!succeeded);
+    assert_eq!((&report["result"], &report["runs_at"]), (&json!("source-gone"), &Value::Null), "{report:#}");
+    assert_eq!(report["actions"], json!([]), "{report:#}");
+    let unsettled = report["unsettled"].as_str().unwrap();
+    let expected = "the source is gone, and the destination has not received its whole state";
+    assert!(unsettled.starts_with(expected), "{unsettled}");
+    assert_ne!(hosts.status()[1], "running");
+    assert_eq!(hosts.destination.counts().unwrap(), Vec::<u64>::new());
+}
+
 /// QEMU goes on alone, and a later command finds what has come of it.
 #[test]
 fn a_killed_command_does_no_harm() {
@@ -250,9 +280,7 @@ fn cannot_be_ended_without_permission(hosts: &Hosts) {
 #[test]
 fn a_long_pause_is_not_a_stall() {
     let hosts = Hosts::start("migrate-pause");
-    // QEMU's own limit does not hold in the pause.
-    let slow = format!("qdisc add dev {} root tbf rate 80mbit burst 64k latency 100ms", WIRE_PORTS[1]);
-    hosts.t.wire.run("tc", slow.split(' ')).unwrap();
+    hosts.slow("80mbit");
     let done = hosts.command(&["--downtime", PAUSE, "--stall", "1"]).run_any().unwrap();
     let report = report(&done);
     assert!(done.status.success(), "{report:#}");
@@ -297,16 +325,5 @@ fn the_source_goes_on_if_the_link_is_cut() {
         Ok(if log.contains("port outer0: link is up") { Ok(()) } else { Err(log) })
     })
     .unwrap();
-    hosts.run_at_source();
-}
-
-#[test]
-fn an_alarm_cancels() {
-    let hosts = Hosts::start("migrate-alarm");
-    let migration = hosts.begin(SLOW, &[]);
-    hosts.watching[0].raise();
-    let report = at_the_source_after("cancelled", migration);
-    let reason = report["reason"].as_str().unwrap();
-    assert_eq!(reason, "alarm at the source: forged-packets, child lab-1: an attack by the test");
     hosts.run_at_source();
 }

@@ -1,6 +1,5 @@
 //! Two hosts, each with a testudod and an emulator, and a Child SA in transport mode between them.
 
-use super::watching::Watching;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,7 +8,7 @@ use testudo_lab::guest::Migrant;
 use testudo_lab::namespace::Offloads;
 use testudo_lab::process::Process;
 use testudo_lab::swanctl_conf::Connection;
-use testudo_lab::testudo::Testudo;
+use testudo_lab::testudo::{Testudo, binary};
 use testudo_lab::topology::{Family, Options, Side, WIRE_PORTS};
 use testudo_lab::{Lab, Topology, wait_until};
 use testudo_qmp::Client;
@@ -28,7 +27,6 @@ const MIDDLE: u64 = 2_000_000;
 pub(crate) struct Hosts {
     pub(crate) source: Migrant,
     pub(crate) destination: Migrant,
-    pub(crate) watching: [Watching; 2],
     pub(crate) daemons: [Testudo; 2],
     policy: PathBuf,
     family: Family,
@@ -76,14 +74,28 @@ impl Hosts {
         })
     }
 
+    /// The same, and the destination's testudod does not watch.
+    pub(crate) fn start_unwatched(name: &str) -> Self {
+        let settings = ["", "[alarms]\nenabled = false\n"];
+        Self::start_as(name, Family::V4, settings, |side| connection(side, Family::V4))
+    }
+
     fn start_with(name: &str, family: Family, connection: impl Fn(Side) -> Connection) -> Self {
+        Self::start_as(name, family, [""; 2], connection)
+    }
+
+    fn start_as(
+        name: &str,
+        family: Family,
+        settings: [&str; 2],
+        connection: impl Fn(Side) -> Connection,
+    ) -> Self {
         let t = build(name);
         let destination = Migrant::expect(&t.gw2, NAME, SECRET).unwrap();
         let source = Migrant::boot(&t.gw1, NAME, SECRET).unwrap();
-        let daemons = protect(&t, connection);
-        let watching = [0, 1].map(|host| Watching::over(daemons[host].socket()));
+        let daemons = protect_with(&t, settings, connection);
         let policy = t.wire.lab().unused("migration", ".toml");
-        let hosts = Self { source, destination, watching, daemons, policy, family, t };
+        let hosts = Self { source, destination, daemons, policy, family, t };
         hosts.allow(UID);
         hosts
     }
@@ -116,10 +128,45 @@ impl Hosts {
         let cmd = cmd.arg("migrate");
         let cmd = cmd.arg("--source-qmp").arg(self.source.monitor());
         let cmd = cmd.arg("--destination-qmp").arg(self.destination.monitor());
-        let cmd = cmd.arg("--source-vici").arg(self.watching[0].socket());
-        let cmd = cmd.arg("--destination-vici").arg(self.watching[1].socket());
+        let cmd = cmd.arg("--source-vici").arg(self.daemons[0].socket());
+        let cmd = cmd.arg("--destination-vici").arg(self.daemons[1].socket());
         let cmd = cmd.arg("--policy").arg(&self.policy).env("SUDO_UID", UID);
         cmd.arg("--to").arg(Side::Two.outer(self.family).to_string()).args(more).limit(LIMIT)
+    }
+
+    /// Starts an attacker on the wire that hears this side's host, and waits until it attacks: it
+    /// needs a packet of the SA.
+    pub(crate) fn attack(&self, attack: &str, heard: Side) -> Process {
+        let [heard, other] = [heard, heard.other()].map(|side| WIRE_PORTS[side.index()]);
+        let cmd = self.t.wire.cmd(binary("testudo-attacker").unwrap()).arg(attack);
+        let cmd = cmd.args(["--heard", heard, "--other", other]);
+        let mut attacker = self.t.wire.start(&format!("attacker-{attack}"), cmd).unwrap();
+        attacker.wait_log("attacking", LIMIT).unwrap();
+        attacker
+    }
+
+    /// Waits until the daemon of a host has raised an alarm of each of these kinds.
+    pub(crate) fn await_alarms(&self, side: Side, kinds: &[&str]) {
+        let daemon = &self.daemons[side.index()];
+        wait_until(&format!("{kinds:?} at {side:?}"), LIMIT, || {
+            let all = daemon.alarms()?;
+            let is_raised =
+                |kind: &&str| all["alarms"].as_array().unwrap().iter().any(|alarm| alarm["kind"] == **kind);
+            Ok(if kinds.iter().all(is_raised) { Ok(()) } else { Err(all.to_string()) })
+        })
+        .unwrap();
+    }
+
+    /// Lets the wire carry only so much to the destination. QEMU's own limit does not hold in the
+    /// pause.
+    pub(crate) fn slow(&self, rate: &str) {
+        let slow = format!("qdisc add dev {} root tbf rate {rate} burst 64k latency 100ms", WIRE_PORTS[1]);
+        self.t.wire.run("tc", slow.split(' ')).unwrap();
+    }
+
+    /// Lets it carry everything again.
+    pub(crate) fn hurry(&self) {
+        self.t.wire.run("tc", ["qdisc", "del", "dev", WIRE_PORTS[1], "root"]).unwrap();
     }
 
     /// Starts a migration of so many octets a second, and waits until it is in its middle.
@@ -186,7 +233,12 @@ pub(crate) fn build(name: &str) -> Topology {
 
 /// Starts testudod on both, and brings the SAs between them up.
 pub(crate) fn protect(t: &Topology, connection: impl Fn(Side) -> Connection) -> [Testudo; 2] {
-    let daemons = [Side::One, Side::Two].map(|side| Testudo::start(t.gateway(side)).unwrap());
+    protect_with(t, [""; 2], connection)
+}
+
+fn protect_with(t: &Topology, settings: [&str; 2], connection: impl Fn(Side) -> Connection) -> [Testudo; 2] {
+    let start = |side: Side| Testudo::start_with(t.gateway(side), settings[side.index()]).unwrap();
+    let daemons = [Side::One, Side::Two].map(start);
     for (side, daemon) in [Side::One, Side::Two].into_iter().zip(&daemons) {
         daemon.swanctl().load(&connection(side).to_string()).unwrap();
     }
