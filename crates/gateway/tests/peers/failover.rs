@@ -20,6 +20,9 @@ mod routed;
 mod routed_spread;
 mod scripts;
 mod spread;
+mod spread_replay;
+mod spread_transfer;
+mod spread_wire;
 mod turns;
 mod two;
 

@@ -14,7 +14,7 @@ use testudo_lab::wait_until;
 
 /// During the event and after it no more datagrams are duplicated than the former owner allows,
 /// traffic continues, and the tunnels are the same.
-fn carried_on(trial: &mut Trial, what: &str, former: FormerOwner, happen: impl FnOnce(&mut Bed)) {
+pub(super) fn carried_on(trial: &mut Trial, what: &str, former: FormerOwner, happen: impl FnOnce(&mut Bed)) {
     let seen = trial.under_traffic(what, happen);
     not_doubled(what, former, &seen);
     within(what, OUTAGE_LIMIT, &seen);
