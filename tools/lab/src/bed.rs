@@ -256,10 +256,13 @@ impl Bed {
     pub fn bring_up(&self, peer: u8) -> Result<()> {
         let swanctl = self.peers[index(peer)].swanctl();
         wait_until(&format!("the tunnel of peer {peer}"), LIMIT, || {
-            Ok(swanctl
-                .initiate(&config::name(peer), Duration::from_secs(5))
-                .map(drop)
-                .map_err(|e| e.to_string()))
+            let error = match swanctl.initiate(&config::name(peer), Duration::from_secs(5)) {
+                Ok(_) => return Ok(Ok(())),
+                Err(error) => error.to_string(),
+            };
+            // On a busy machine it may come up after the time limit. charon refuses to make it twice.
+            let is_up = self.tunnel(peer)?.is_some();
+            Ok(if is_up { Ok(()) } else { Err(error) })
         })?;
         // On a busy machine the fence of a node may be shut for a moment.
         wait_until(&format!("ping through the tunnel of peer {peer}"), LIMIT, || {

@@ -1,11 +1,12 @@
 //! The guest's shell, which `init` offers on the lab's own link.
 
-use super::CONNECT_LIMIT;
 use crate::{Error, Namespace, Result};
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddrV4, TcpStream};
 use std::time::Duration;
 
+/// For the connection, and again for each part of the output: the emulator may have to wait for a
+/// processor.
 const COMMAND_LIMIT: Duration = Duration::from_secs(60);
 
 /// The port of `init`.
@@ -22,7 +23,7 @@ pub(super) fn answers(namespace: &Namespace, limit: Duration) -> Result<std::res
 pub(super) fn run(namespace: &Namespace, script: &str) -> Result<String> {
     let whole = format!("(\nset -e\n{script}\n) </dev/null 2>&1; printf '\\n%s' $?; exit\n");
     let talk = || -> std::io::Result<String> {
-        let mut stream = TcpStream::connect_timeout(&SHELL.into(), CONNECT_LIMIT)?;
+        let mut stream = TcpStream::connect_timeout(&SHELL.into(), COMMAND_LIMIT)?;
         stream.set_read_timeout(Some(COMMAND_LIMIT))?;
         stream.write_all(whole.as_bytes())?;
         let mut output = String::new();
