@@ -19,6 +19,7 @@ mod scheme;
 mod speed;
 mod takeover;
 mod traffic;
+mod wire;
 
 use crate::error::BenchError;
 use crate::esp::positive;
@@ -185,7 +186,8 @@ fn legend(part: Part) -> &'static str {
              share the processors."
         }
         Part::Takeover => {
-            "measured in the lab: one of three nodes is killed while datagrams pass, one each 0.4 ms in each direction."
+            "measured in the lab: one of three nodes is killed while datagrams pass, one each 0.4 ms in each direction. What the \
+             nodes send is captured; what the peer has sent is sent to the other nodes once more."
         }
     }
 }

@@ -259,6 +259,29 @@ fn the_speed_up_of_one_sa_is_computed_from_measured_costs_and_drawn() {
     assert!(svg.starts_with("<svg") && svg.contains("[FLAT]"), "{svg}");
 }
 
+/// As root: the filter is loaded.
+#[test]
+fn nodes_behind_routers_are_measured_and_the_busiest_one_limits_them() {
+    let plots = tempfile::tempdir().expect("a temporary directory");
+    let path = plots.path().to_str().expect("a printable path");
+    let quick = ["--seconds", "0.05", "--rounds", "2", "--nodes", "1,6", "--plots", path];
+    let report = bench(&[&["spread", "--only", "routed"], &quick[..]].concat());
+    let median = |what: &str| row(&report, what)["figures"]["median"].as_f64().expect("a median");
+    for cost in ["R out", "R in", "F in", "C in"] {
+        assert!(median(cost) > 0.0, "{}", row(&report, cost));
+    }
+    let many = "6 nodes, out, 100 000 equal sessions";
+    assert_eq!(row(&report, many)["reached"], true, "{}", row(&report, many));
+    let one = median("6 nodes, out, one TCP stream");
+    assert!((one - 1.0).abs() < 1e-9, "a session takes one node: {one}");
+    // One node relays nothing; of six, all packets reach one, which relays most of them.
+    let [alone, six] = ["1 nodes, in, one SA", "6 nodes, in, one SA"].map(median);
+    assert_eq!(alone, 1.0);
+    assert!(six > 0.0 && six < 6.0, "{six}");
+    let svg = std::fs::read_to_string(plots.path().join("spread-routed-1.svg"));
+    assert!(svg.expect("the picture is written").starts_with("<svg"));
+}
+
 /// With three real nodes and corosync: as root, and after testudod has been built.
 #[test]
 #[ignore = "make test-all: a long failover"]
@@ -275,8 +298,11 @@ fn the_order_of_packets_and_the_death_of_a_node_are_measured_for_a_spread_tunnel
             }
         }
     }
-    // Times depend on the machine; that nothing is lost for good or sent twice does not.
-    assert_eq!(row(&report, "tunnels lost")["reached"], true, "{report:#}");
+    // Times depend on the machine; that nothing is lost for good, sent or accepted twice does not.
+    for what in ["tunnels lost", "numbers sent twice", "(key, IV) pairs repeated", "replays accepted"] {
+        assert_eq!(row(&report, what)["reached"], true, "{report:#}");
+    }
+    assert!(row(&report, "replays refused")["figures"]["median"].as_f64() > Some(0.0), "{report:#}");
     assert!(row(&report, "out: lost until then")["figures"]["median"].as_f64().is_some(), "{report:#}");
     assert!(plots.path().join("spread-order-1.svg").is_file());
 }

@@ -77,9 +77,23 @@ impl Probe {
     pub fn stop(self) -> Result<Trace> {
         let sent = self.sender.stop();
         sleep(SETTLE);
-        let arrivals = self.receiver.stop().map_err(Error::io("receive the datagrams of a probe"))?;
-        Ok(Trace::new(self.interval, sent, arrivals))
+        Ok(Trace::new(self.interval, sent, received(self.receiver)?))
     }
+
+    /// The same; then something happens that may bring datagrams once more. Also returns how many
+    /// of those that had arrived did so again.
+    pub fn stop_after(self, happen: impl FnOnce() -> Result<()>) -> Result<(Trace, u64)> {
+        let sent = self.sender.stop();
+        sleep(SETTLE);
+        let until = Instant::now();
+        happen()?;
+        sleep(SETTLE);
+        Ok(Trace::until(until, self.interval, sent, received(self.receiver)?))
+    }
+}
+
+fn received(receiver: Worker<io::Result<Vec<Arrival>>>) -> Result<Vec<Arrival>> {
+    receiver.stop().map_err(Error::io("receive the datagrams of a probe"))
 }
 
 /// Not connected: so errors from routers are not reported to it, and unsendable datagrams count as

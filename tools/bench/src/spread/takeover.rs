@@ -2,6 +2,7 @@
 
 use super::lanes::Carriers;
 use super::scheme::Scheme;
+use super::wire::{self, Frames, Used, Wire};
 use super::{Direction, SpreadArgs};
 use crate::error::BenchError;
 use crate::failover::crash::Crash;
@@ -10,7 +11,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime};
 use testudo_lab::bed::{Bed, BedOptions, replay_window};
 use testudo_lab::gateway::Kind;
-use testudo_lab::probe::Trace;
+use testudo_lab::probe::{Probe, Trace};
+use testudo_lab::testudo::Testudo;
 use testudo_lab::{Lab, Result};
 use testudo_terminal::progress::Progress;
 
@@ -30,6 +32,11 @@ struct Takeovers {
     detection: Vec<f64>,
     doubled: Vec<f64>,
     replayed: Vec<f64>,
+    /// Sequence numbers that the nodes have sent twice, and IVs that they have used twice with a key.
+    repeats: [Vec<f64>; 2],
+    /// Packets of the peer that were sent to the nodes once more: refused, and accepted.
+    refused: Vec<f64>,
+    accepted: Vec<f64>,
     fenced: Vec<f64>,
     tunnels: Vec<f64>,
 }
@@ -57,20 +64,21 @@ pub(super) fn measure(args: &SpreadArgs, progress: &Progress) -> std::result::Re
     let lab = Lab::new("spread-takeover")?;
     let bed = &mut Bed::start_with(&lab, &options, replay_window(args.window))?;
     bed.bring_up(1)?;
-    let mut takeovers = Takeovers::default();
+    let (mut takeovers, mut used) = (Takeovers::default(), Used::default());
     progress.begin("spread, takeover", args.repeats.into());
     for repeat in 0..args.repeats {
-        takeovers.repeat(bed, (repeat % u32::from(NODES)) as u8 + 1)?;
+        takeovers.repeat(bed, (repeat % u32::from(NODES)) as u8 + 1, &mut used)?;
         progress.step();
     }
     Ok(takeovers.rows())
 }
 
 impl Takeovers {
-    fn repeat(&mut self, bed: &mut Bed, victim: u8) -> Result<()> {
+    fn repeat(&mut self, bed: &mut Bed, victim: u8, used: &mut Used) -> Result<()> {
         bed.await_balance()?;
         let (tunnel, replayed) = (bed.tunnel_spi(1)?, replayed(bed)?);
         let fenced = fenced(bed, victim)?;
+        let wire = Wire::capture(&bed.cluster)?;
         sleep(QUIET);
         let probes = bed.probes_of(1, INTERVAL)?;
         sleep(BEFORE);
@@ -78,19 +86,39 @@ impl Takeovers {
         Crash::Killed.strike(bed, victim)?;
         sleep(AFTER);
         let share = Carriers::of(NODES).shares()[usize::from(victim) - 1];
-        let mut doubled = 0;
-        for (way, probe) in self.ways.iter_mut().zip(probes) {
-            let trace = probe.stop()?;
-            doubled += trace.summary().duplicates;
+        let [out, back] = probes;
+        let out = out.stop()?;
+        let back = self.replay(bed, victim, back, wire, used)?;
+        self.doubled.push((out.summary().duplicates + back.summary().duplicates) as f64);
+        for (way, trace) in self.ways.iter_mut().zip([out, back]) {
             way.add(&trace, struck, share);
         }
-        self.doubled.push(doubled as f64);
         self.replayed.push((self::replayed(bed)? - replayed) as f64);
         self.fenced.push((self::fenced(bed, victim)? - fenced) as f64);
         self.detection.extend(bed.detection(victim, day)?.map(milliseconds));
         let kept = bed.tunnel_spi(1)? == tunnel && bed.carries(1)?;
         self.tunnels.push(if kept { 0.0 } else { 1.0 });
         Crash::Killed.mend(bed, victim)
+    }
+
+    /// Ends the probe from the peer, whose packets are then sent to the nodes that are left once more,
+    /// and looks at what all nodes have sent.
+    fn replay(&mut self, bed: &Bed, victim: u8, probe: Probe, wire: Wire, used: &mut Used) -> Result<Trace> {
+        let refused = refused(bed, victim)?;
+        let mut sent = None;
+        let (trace, accepted) = probe.stop_after(|| {
+            let Frames { of_nodes, of_peer } = wire.stop()?;
+            sent = of_nodes;
+            wire::replay(&bed.cluster, &of_peer)
+        })?;
+        self.accepted.push(accepted as f64);
+        self.refused.push((self::refused(bed, victim)? - refused) as f64);
+        if let Some(repeats) = sent.map(|frames| used.add(&frames)) {
+            for (values, count) in self.repeats.iter_mut().zip([repeats.numbers, repeats.ivs]) {
+                values.push(count as f64);
+            }
+        }
+        Ok(trace)
     }
 
     fn rows(self) -> Vec<Row> {
@@ -111,6 +139,12 @@ impl Takeovers {
         let none = Aim::none_above(0.0);
         rows.push(Row::new("datagrams doubled", "datagrams", self.doubled).aim(none));
         rows.push(Row::new("numbers that the peer got twice", "packets", self.replayed).aim(none));
+        for (what, values) in ["numbers sent twice", "(key, IV) pairs repeated"].into_iter().zip(self.repeats)
+        {
+            rows.push(Row::new(what, "packets", values).aim(none));
+        }
+        rows.push(Row::new("replays refused", "packets", self.refused));
+        rows.push(Row::new("replays accepted", "packets", self.accepted).aim(none));
         rows.push(Row::new("dropped by shut fences of the others", "packets", self.fenced));
         rows.push(Row::new("tunnels lost", "tunnels", self.tunnels).aim(none));
         rows
@@ -134,11 +168,19 @@ fn replayed(bed: &Bed) -> Result<u64> {
     Ok(drops.get("replayed").copied().unwrap_or_default())
 }
 
+/// Packets that the nodes beside this one have taken for replays.
+fn refused(bed: &Bed, victim: u8) -> Result<u64> {
+    others(bed, victim).map(Testudo::replays).sum()
+}
+
+fn others(bed: &Bed, victim: u8) -> impl Iterator<Item = &Testudo> {
+    (1..).zip(&bed.nodes).filter(move |(node, _)| *node != victim).map(|(_, node)| node)
+}
+
 /// Packets that the nodes beside this one have dropped because their fences were shut: the machine
 /// was too busy for them to hear each other in time.
 fn fenced(bed: &Bed, victim: u8) -> Result<u64> {
-    let others = (1..).zip(&bed.nodes).filter(|(node, _)| *node != victim);
-    let drops = others.map(|(_, node)| node.drops()).collect::<Result<Vec<_>>>()?;
+    let drops = others(bed, victim).map(Testudo::drops).collect::<Result<Vec<_>>>()?;
     Ok(drops.iter().flat_map(|drops| ["fenced", "fenced_late"].map(|name| drops.get(name))).flatten().sum())
 }
 

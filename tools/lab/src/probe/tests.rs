@@ -38,6 +38,17 @@ fn loss_makes_an_outage_and_is_known_by_number() {
 }
 
 #[test]
+fn arrivals_after_the_end_are_counted_if_they_are_the_second_ones() {
+    let zero = Instant::now();
+    let at = |(number, at)| Arrival { number, at: zero + MS * at };
+    // Number 1 is lost, and arrives by a replay; 2 is doubled before, 0 and 3 by a replay.
+    let arrivals = [(0, 0), (2, 2), (2, 3), (3, 3), (0, 60), (1, 61), (3, 62), (9, 63)].map(at).to_vec();
+    let (trace, again) = Trace::until(zero + MS * 50, MS, vec![zero; 4], arrivals);
+    let summary = trace.summary();
+    assert_eq!((summary.received, summary.lost, summary.duplicates, again), (3, 1, 1, 2));
+}
+
+#[test]
 fn datagrams_kept_back_are_an_outage_without_loss() {
     // Sent once a millisecond; those from 20 to 69 wait until 70.
     let (_, trace) = trace(0..100, (0..100).map(|n| (n, if (20..70).contains(&n) { 70 } else { n as u32 })));

@@ -89,6 +89,21 @@ impl Trace {
         trace
     }
 
+    /// The trace of the arrivals until then, and how many of its datagrams arrived again later.
+    pub(super) fn until(
+        end: Instant,
+        interval: Duration,
+        sent: Vec<Instant>,
+        arrivals: Vec<Arrival>,
+    ) -> (Self, u64) {
+        let (before, after): (Vec<_>, Vec<_>) = arrivals.into_iter().partition(|arrival| arrival.at <= end);
+        let trace = Self::new(interval, sent, before);
+        let had_arrived =
+            |arrival: &&Arrival| matches!(trace.first.get(index(arrival.number)), Some(Some(_)));
+        let again = after.iter().filter(had_arrived).count() as u64;
+        (trace, again)
+    }
+
     /// The figures.
     pub fn summary(&self) -> Summary {
         Summary {
