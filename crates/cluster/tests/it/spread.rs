@@ -47,12 +47,12 @@ fn the_owner_says_how_a_child_sa_is_spread() {
 fn lanes_take_turns_only_where_all_nodes_count() {
     let in_turn = Syncs { spread: Some(Spread::PacketSqf), ..BY_PACKET };
     for (syncs, how) in [
-        (in_turn, "by packet-sqf"),
+        (in_turn, "by packet-sqf\""),
         (Syncs { version: Some(27), ..in_turn }, "by packet-hash: a node of the view runs an older version"),
         (Syncs { routed: true, ..in_turn }, "by packet-hash: behind routers nobody can count all packets"),
     ] {
         let said = said(syncs, None);
-        assert!(said.len() == 1 && said[0].ends_with(how), "{said:?}");
+        assert!(said.len() == 1 && said[0].contains(how), "{said:?}");
     }
 }
 
@@ -73,7 +73,7 @@ fn child_sas_whose_lanes_take_turns_are_renewed_beside_an_older_node() {
     world.view(&[0, 1, 2]);
     world.run(Duration::from_secs(10));
     assert_ne!(world.spi_of(0), spi, "{:?}", world.logs());
-    let says = |line: &&String| line.ends_with("by packet-hash: a node of the view runs an older version");
+    let says = |line: &&String| line.contains("by packet-hash: a node of the view runs an older version");
     assert!(world.nodes.iter().any(|node| node.logs.iter().any(|line| says(&line))), "{:?}", world.logs());
     world.assert_tunnel(0);
 }

@@ -7,6 +7,7 @@
 
 use super::balance::{Dealt, SAMPLES, samples};
 use super::costs::{Costs, Model};
+use super::lanes::Carriers;
 use super::scheme::Scheme;
 use super::traffic::{Random, Session, Traffic};
 use super::{Direction, SpreadArgs};
@@ -14,9 +15,8 @@ use crate::figures::{Row, Source};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::net::Ipv4Addr;
-use testudo_base::lane::Spread;
+use testudo_base::lane::{self, Spread};
 use testudo_base::siphash::SipKey;
-use testudo_base::spi::Shard;
 use testudo_base::turn::Turns;
 use testudo_terminal::progress::Progress;
 use testudo_wire::ip::Protocol;
@@ -205,14 +205,14 @@ fn wrong(scheme: Lockstep, packets: &[Packet], seed: u64, one_lost_of: u64) -> f
     share_of_wrong(nodes, count, packets, seed, one_lost_of)
 }
 
-/// The same of ours. The lanes are those that a packet takes of 256, and each third one is one
-/// node's.
+/// The same of ours, whose nodes carry lanes.
 fn wrong_of_ours(spread: Spread, packets: &[Packet], seed: u64, one_lost_of: u64) -> f64 {
     let key = SipKey::new(u128::from(seed).to_le_bytes());
-    let nodes = (0..NODES).map(|_| Turns::default()).collect();
+    let (nodes, carriers) = ((0..NODES).map(|_| Turns::default()).collect(), Carriers::of(NODES as u8));
     let count = |node: &mut Turns, number, (session, octets)| {
-        let lane = node.count(key, spread, &datagram(session, number, octets));
-        usize::from(lane.unwrap_or(Shard(0)).0) % NODES
+        let packet = datagram(session, number, octets);
+        let lane = node.count(key, spread, &packet);
+        carriers.place(lane.unwrap_or_else(|| lane::of_packet(key, spread, &packet)))
     };
     share_of_wrong(nodes, count, packets, seed, one_lost_of)
 }

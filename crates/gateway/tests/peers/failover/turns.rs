@@ -3,17 +3,20 @@
 use super::spread::{each_node_in_turn, shares, spread, worked_on};
 use super::{LIMIT, Trial};
 use std::time::Duration;
+use testudo_lab::probe::Summary;
 use testudo_lab::wait_until;
 
 fn nodes_count_alike(name: &str, scheme: &str) {
     let mut trial = Trial::start(name, &spread(scheme));
     let before = worked_on(&trial);
-    // What nodes that disagree have lost or doubled until the first mark is not counted.
-    wait_until("hardly any packet is lost, and none is doubled", LIMIT, || {
+    // What nodes that disagree have lost or doubled until the first mark does not count.
+    let mut well_before = false;
+    wait_until("hardly any packet is lost, none is doubled, and it stays so", LIMIT, || {
         let seen = trial.under_traffic("calm", |_| std::thread::sleep(Duration::from_secs(2)));
-        let well = seen.probes.iter().all(|summary| summary.lost * 1000 <= summary.sent);
-        let once = seen.probes.iter().all(|summary| summary.duplicates == 0);
-        Ok(if well && once { Ok(()) } else { Err(format!("{:?}", seen.probes)) })
+        let is_well = |probe: &Summary| probe.lost * 1000 <= probe.sent && probe.duplicates == 0;
+        let well = seen.probes.iter().all(is_well);
+        let stays = std::mem::replace(&mut well_before, well) && well;
+        Ok(if stays { Ok(()) } else { Err(format!("{:?}", seen.probes)) })
     })
     .unwrap();
     let shares = shares(&before, &worked_on(&trial));
