@@ -4,6 +4,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool speaks on its terminal")]
 
 mod cores;
+mod detect;
 mod error;
 mod esp;
 mod failover;
@@ -41,6 +42,9 @@ struct Cli {
 enum Bench {
     /// Measure one SA, one flow, on several workers, beside as many SAs as workers.
     Cores(cores::CoresArgs),
+    /// Measure how long it takes until an attack is noticed, for each kind of attack, with real
+    /// daemons in the lab.
+    Detect(detect::DetectArgs),
     /// Measure the whole ESP pipeline on one core, and beside it the bare cipher; also as DPDK's
     /// dpdk-test-crypto-perf has it, where that is installed (Debian's dpdk-dev), and the whole
     /// pipeline of DPDK's ipsec-secgw, where scripts/build-secgw.sh has built it.
@@ -77,6 +81,7 @@ fn main() -> ExitCode {
     let progress = Progress::new();
     let result = match &cli.bench {
         Bench::Cores(args) => cores::run(args, &progress),
+        Bench::Detect(args) => detect::run(args, &progress),
         Bench::Esp(args) => esp::run(args, &progress),
         Bench::Failover(args) => failover::run(args, &progress),
         Bench::Forward(args) => forward::run(args, &progress),

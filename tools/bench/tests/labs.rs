@@ -114,6 +114,21 @@ fn one_sa_is_measured_on_several_workers_beside_several() {
 }
 
 #[test]
+fn an_attack_is_timed_until_its_alarm() {
+    let report = bench(&["detect", "--repeats", "1", "--attacks", "forge,reorder"]);
+    assert_eq!(report["bench"], "detect");
+    let rows = report["rows"].as_array().expect("rows");
+    let names: Vec<_> = rows.iter().map(|row| (row["attack"].as_str(), row["alarm"].as_str())).collect();
+    let expected = [("forge", "forged-packets"), ("reorder", "reordering")];
+    assert_eq!(names, expected.map(|(attack, alarm)| (Some(attack), Some(alarm))));
+    // How long it takes depends on the machine.
+    for row in rows {
+        assert_eq!(row["seconds"].as_array().map(Vec::len), Some(1), "{row}");
+        assert_eq!(row["aim"], 1.0);
+    }
+}
+
+#[test]
 fn many_sas_are_measured_with_packets_of_each_size() {
     let report = bench(&["tunnels", "--seconds", "0.02", "--sas", "1,300", "--sizes", "1420,64"]);
     assert_eq!(report["bench"], "tunnels");
