@@ -63,7 +63,8 @@ pub(crate) struct SpreadArgs {
     /// How often the parts `order` and `takeover` are repeated.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     repeats: u32,
-    /// Numbers in the replay window of the peers in the parts `order` and `takeover`.
+    /// Numbers in the replay windows of peers and nodes in the parts `order` and `takeover`. Those
+    /// of Testudo hold multiples of 64.
     #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u16).range(32..=8192))]
     window: u16,
     /// CPU that the parts `cost` and `routed` run on [default: the last one allowed].

@@ -307,7 +307,9 @@ fn the_order_of_packets_and_the_death_of_a_node_are_measured_for_a_spread_tunnel
         bench(&["spread", "--only", "order,takeover", "--seconds", "1", "--repeats", "1", "--plots", path]);
     for scheme in ["none", "session-hash", "packet-hash"] {
         for way in ["out", "in"] {
-            for what in ["reordered", "largest extent", "TCP, 16 streams"] {
+            let refused =
+                if way == "out" { "refused by the peer's window" } else { "refused by the nodes' windows" };
+            for what in ["reordered", "largest extent", refused, "TCP, 16 streams"] {
                 let row = row(&report, &format!("{scheme}, {way}: {what}"));
                 assert!(row["figures"]["median"].as_f64().is_some(), "{row}");
             }
