@@ -260,7 +260,7 @@ impl Bed {
                 Ok(_) => return Ok(Ok(())),
                 Err(error) => error.to_string(),
             };
-            // On a busy machine it may come up after the time limit. charon refuses to make it twice.
+            // On a busy machine it may come up after the time limit. charon makes none twice.
             let is_up = self.tunnel(peer)?.is_some();
             Ok(if is_up { Ok(()) } else { Err(error) })
         })?;

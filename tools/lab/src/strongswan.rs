@@ -91,8 +91,8 @@ impl Strongswan {
         self.process.cpu()
     }
 
-    /// Packets that it has refused because their sequence numbers are behind the window of their SA,
-    /// or came before.
+    /// Packets that it has refused because their sequence numbers are behind the window of their
+    /// SA, or came before.
     pub fn replays(&self) -> Result<u64> {
         let refused = "ESP sequence number verification failed";
         Ok(self.log()?.matches(refused).count() as u64)

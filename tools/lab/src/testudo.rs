@@ -182,8 +182,8 @@ impl Testudo {
         drops.iter().map(|(reason, n)| Ok((reason.clone(), n.as_u64().ok_or_else(found)?))).collect()
     }
 
-    /// Packets that it has refused because their sequence numbers are behind the window of their SA,
-    /// or came before.
+    /// Packets that it has refused because their sequence numbers are behind the window of their
+    /// SA, or came before.
     pub fn replays(&self) -> Result<u64> {
         let drops = self.drops()?;
         Ok(drops.iter().filter(|(reason, _)| reason.starts_with("replay")).map(|(_, count)| count).sum())

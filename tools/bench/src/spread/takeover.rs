@@ -32,7 +32,7 @@ struct Takeovers {
     detection: Vec<f64>,
     doubled: Vec<f64>,
     replayed: Vec<f64>,
-    /// Sequence numbers that the nodes have sent twice, and IVs that they have used twice with a key.
+    /// Sequence numbers that the nodes have sent twice, and IVs that they used twice with a key.
     repeats: [Vec<f64>; 2],
     /// Packets of the peer that were sent to the nodes once more: refused, and accepted.
     refused: Vec<f64>,
@@ -101,8 +101,8 @@ impl Takeovers {
         Crash::Killed.mend(bed, victim)
     }
 
-    /// Ends the probe from the peer, whose packets are then sent to the nodes that are left once more,
-    /// and looks at what all nodes have sent.
+    /// Ends the probe from the peer, whose packets are then sent to the nodes that are left once
+    /// more, and looks at what all nodes have sent.
     fn replay(&mut self, bed: &Bed, victim: u8, probe: Probe, wire: Wire, used: &mut Used) -> Result<Trace> {
         let refused = refused(bed, victim)?;
         let mut sent = None;

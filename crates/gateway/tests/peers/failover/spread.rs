@@ -110,8 +110,8 @@ fn one_tunnel_to_a_testudo_uses_all_nodes_and_outlives_any_of_them() {
     each_node_in_turn(&mut trial);
 }
 
-/// The peer is a kernel, which says that its SAs have that window. The node dies that speaks for the
-/// tunnel, so another one answers when the peer wants new keys.
+/// The peer is a kernel, which says that its SAs have that window. The node dies that speaks for
+/// the tunnel, so another one answers when the peer wants new keys.
 fn to_a_linux_kernel(name: &str, window: u16, shown: &str, most: u64) {
     let mut trial = all_nodes_work(name, Kind::Guest, window, most);
     let Gateway::Guest(guest) = &trial.bed.peers[0] else { panic!("the peer runs a guest") };

@@ -6,7 +6,7 @@ use super::spread::spread;
 use super::{
     FormerOwner, LIMIT, OUTAGE_LIMIT, Seen, Trial, behind, hardly_doubled, not_doubled, others, within,
 };
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io::Write;
 use std::net::UdpSocket;
 use std::sync::Arc;
@@ -147,27 +147,46 @@ fn failed(trial: &mut Trial, failure: Failure) {
 /// Of all packets no two have an SPI and a sequence number in common, or an SPI and an IV. Nothing
 /// escaped the capture, and all nodes have sent.
 fn nothing_repeats(captured: &Captured, events: usize) {
-    let (mut numbers, mut ivs, mut spis) = (HashMap::new(), HashMap::new(), HashMap::new());
-    let mut again = Vec::new();
-    let nodes = captured.frames_by_interface().unwrap();
-    for (node, frames) in (1_u8..).zip(&nodes) {
-        for frame in frames {
-            let packet = EspPacket::read(frame).unwrap_or_else(|| panic!("{frame:02x?}"));
-            *spis.entry(packet.spi).or_insert(0) += 1;
-            let number = numbers.insert((packet.spi, packet.sequence), (node, packet));
-            let iv = ivs.insert((packet.spi, packet.iv), (node, packet));
-            again.extend(number.or(iv).map(|before| (before, (node, packet))));
-        }
-    }
+    let read = |frame: &Vec<u8>| EspPacket::read(frame).unwrap_or_else(|| panic!("{frame:02x?}"));
+    let frames = captured.frames_by_interface().unwrap();
+    let nodes: Vec<Vec<EspPacket>> = frames.iter().map(|frames| frames.iter().map(read).collect()).collect();
+    let spis: BTreeSet<u32> = nodes.iter().flatten().map(|packet| packet.spi).collect();
     let sent: Vec<usize> = nodes.iter().map(Vec::len).collect();
     let mut stderr = std::io::stderr();
     writeln!(stderr, "captured {sent:?} packets of each node, on {} SAs", spis.len()).unwrap();
+    let again = repeats(&nodes);
     let first: Vec<_> = again.iter().take(10).collect();
     assert!(again.is_empty(), "{} of {sent:?} packets have numbers of others: {first:x?}", again.len());
     assert_eq!(captured.lost, 0, "the capture missed packets");
     assert!(sent.iter().all(|packets| *packets > FEW), "{sent:?}");
     // Before and after each event.
     assert!(spis.len() > events, "{spis:x?}");
+}
+
+/// A packet, and the number of the node that has sent it.
+type Sent = (u8, EspPacket);
+
+/// The packets with a number or an IV that another of their SA has, behind that one.
+fn repeats(nodes: &[Vec<EspPacket>]) -> Vec<[Sent; 2]> {
+    let (mut numbers, mut ivs) = (HashMap::new(), HashMap::new());
+    let packets = (1..).zip(nodes).flat_map(|(node, packets)| packets.iter().map(move |p| (node, *p)));
+    let again = packets.filter_map(|(node, packet)| {
+        let number = numbers.insert((packet.spi, packet.sequence), (node, packet));
+        let iv = ivs.insert((packet.spi, packet.iv), (node, packet));
+        number.or(iv).map(|before| [before, (node, packet)])
+    });
+    again.collect()
+}
+
+#[test]
+fn numbers_and_ivs_that_repeat_are_found() {
+    let packet = |spi, sequence, iv| EspPacket { spi, sequence, iv: [iv; 8] };
+    let (first, other_sa) = (packet(1, 1, 1), packet(2, 1, 1));
+    assert!(repeats(&[vec![first, packet(1, 2, 2)], vec![other_sa, packet(1, 3, 3)]]).is_empty());
+    for again in [packet(1, 1, 2), packet(1, 2, 1)] {
+        assert_eq!(repeats(&[vec![first, other_sa], vec![again]]), [[(1, first), (2, again)]]);
+        assert_eq!(repeats(&[vec![first, again]]), [[(1, first), (1, again)]]);
+    }
 }
 
 /// A node is killed, drained, and stopped and woken.
