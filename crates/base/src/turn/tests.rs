@@ -21,8 +21,8 @@ fn datagram(session: u16, number: u32, octets: u16) -> Vec<u8> {
 }
 
 /// Packets of many sessions, large ones and small ones.
-fn traffic(count: u32) -> impl Iterator<Item = Vec<u8>> {
-    (0..count).map(|number| {
+fn traffic(numbers: std::ops::Range<u32>) -> impl Iterator<Item = Vec<u8>> {
+    numbers.map(|number| {
         let mixed = number.wrapping_mul(0x9e37_79b1) >> 8;
         datagram((mixed % 997) as u16, number, if mixed % 3 == 0 { 1400 } else { 80 })
     })
@@ -40,7 +40,7 @@ fn hashes_take_no_turns() {
 fn packets_take_the_lanes_one_after_the_other_from_a_mark_on() {
     let mut node = Turns::default();
     let lanes: Vec<u8> =
-        traffic(6400).filter_map(|p| node.count(key(), Spread::PacketRr, &p)).map(|l| l.0).collect();
+        traffic(0..6400).filter_map(|p| node.count(key(), Spread::PacketRr, &p)).map(|l| l.0).collect();
     let jumps = lanes.windows(2).filter(|pair| pair[1] != pair[0].wrapping_add(1)).count();
     assert!((50..=150).contains(&jumps), "about one mark of 64 packets: {jumps}");
 }
@@ -53,7 +53,7 @@ fn the_shortest_queue_deals_octets_out_more_evenly_than_turns_and_hashes() {
         let schemes = [Spread::PacketSqf, Spread::PacketRr, Spread::PacketHash];
         for (sum, spread) in sums.iter_mut().zip(schemes) {
             let (mut node, mut queues) = (Turns::default(), [0_u64; QUEUES]);
-            for packet in traffic(start * 50 + 50).skip(start as usize * 50) {
+            for packet in traffic(start * 50..start * 50 + 50) {
                 let hashed = || crate::lane::of_packet(key(), spread, &packet);
                 let lane = node.count(key(), spread, &packet).unwrap_or_else(hashed);
                 queues[usize::from(lane.0.wrapping_sub(node.base) >> 4)] += packet.len() as u64;
@@ -72,7 +72,7 @@ fn nodes_that_have_missed_a_packet_agree_again_from_the_next_mark_on() {
     for spread in [Spread::PacketRr, Spread::PacketSqf] {
         let (mut whole, mut lossy) = (Turns::default(), Turns::default());
         let (mut wrong, mut lost) = (0, 0);
-        for (number, packet) in traffic(64_000).enumerate() {
+        for (number, packet) in traffic(0..64_000).enumerate() {
             let lane = whole.count(key(), spread, &packet);
             if number % 1000 == 999 {
                 lost += 1;

@@ -84,6 +84,13 @@ impl Seen {
     }
 }
 
+/// By which a peer receives.
+fn spis_in(bed: &Bed, peer: u8) -> Vec<String> {
+    let sas = bed.peers[usize::from(peer) - 1].swanctl().list_sas().unwrap();
+    let children = sas.iter().flat_map(|sa| &sa.children).filter(|child| child.state == "INSTALLED");
+    children.filter_map(|child| child.get("spi-in").map(str::to_owned)).collect()
+}
+
 impl Trial {
     /// Starts everything and brings all tunnels up.
     pub(crate) fn start(name: &str, options: &BedOptions) -> Self {
@@ -213,9 +220,7 @@ impl Trial {
 
     /// By which the peer receives.
     pub(crate) fn spis(&self, peer: u8) -> Vec<String> {
-        let sas = self.bed.peers[usize::from(peer) - 1].swanctl().list_sas().unwrap();
-        let children = sas.iter().flat_map(|sa| &sa.children).filter(|child| child.state == "INSTALLED");
-        children.filter_map(|child| child.get("spi-in").map(str::to_owned)).collect()
+        spis_in(&self.bed, peer)
     }
 
     /// How often each peer's log says that an IKE SA was authenticated.

@@ -311,8 +311,8 @@ impl Numbers {
 
     /// If a member of the view does not know spread Child SAs, or not those whose lanes take turns,
     /// this node renews its own: the new ones are not. Members of different versions would go on
-    /// with different schemes once the older one is upgraded. To be called again and again: a Child SA that the peer has just made
-    /// cannot be rekeyed before the peer sends on it.
+    /// with different schemes once the older one is upgraded. To be called again and again: a Child
+    /// SA that the peer has just made cannot be rekeyed before the peer sends on it.
     pub(in crate::member) fn gather_spread(&mut self, core: &mut Core, replicas: &Replicas, now: Time) {
         let just_done = |at: Time| now.since(at) < REKEY_RETRY_INTERVAL;
         let (none, no_turns) = (!core.can_spread(), !core.takes_turns());
