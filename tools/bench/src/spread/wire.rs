@@ -4,19 +4,12 @@
 use std::collections::HashSet;
 use std::thread::sleep;
 use std::time::Duration;
-use testudo_lab::Result;
-use testudo_lab::capture::Capture;
+use testudo_lab::capture::{Capture, EspPacket};
 use testudo_lab::cluster::Cluster;
 use testudo_lab::inject::Injector;
 use testudo_lab::topology::OUTER;
-use testudo_wire::esp::Esp;
-use testudo_wire::ethernet;
-use testudo_wire::ipv4::Ipv4;
+use testudo_lab::{Namespace, Result};
 
-/// No limit for tcpdump.
-const ALL: u32 = i32::MAX as u32;
-/// Octets of the IV in a packet of AES-GCM (RFC 4106 §3.1).
-const IV: usize = 8;
 /// So many packets are sent one after the other, with this time between two bursts: what the nodes'
 /// receive rings take even if the nodes wait for a processor.
 const BURST: usize = 8;
@@ -24,7 +17,7 @@ const PAUSE: Duration = Duration::from_millis(2);
 
 /// A running capture of ESP between the nodes and the first peer.
 pub(super) struct Wire {
-    nodes: Vec<Capture>,
+    nodes: Capture,
     peer: Capture,
 }
 
@@ -38,16 +31,15 @@ pub(super) struct Frames {
 
 impl Wire {
     pub(super) fn capture(cluster: &Cluster) -> Result<Self> {
-        let from = |port: &str| Capture::esp(&cluster.outer, port, ALL);
-        let nodes = cluster.nodes.iter().map(|node| from(node.role())).collect::<Result<_>>()?;
-        Ok(Self { nodes, peer: from(cluster.peers[0].role())? })
+        let from = |ports: &[&str]| Capture::all_esp(&cluster.outer, ports, 0);
+        let nodes: Vec<&str> = cluster.nodes.iter().map(Namespace::role).collect();
+        Ok(Self { nodes: from(&nodes)?, peer: from(&[cluster.peers[0].role()])? })
     }
 
     pub(super) fn stop(self) -> Result<Frames> {
-        let nodes = self.nodes.into_iter().map(Capture::stop).collect::<Result<Vec<_>>>()?;
-        let frames = nodes.iter().map(|node| node.frames()).collect::<Result<Vec<_>>>()?.concat();
-        let is_whole = nodes.iter().all(|node| node.lost == 0);
-        Ok(Frames { of_nodes: is_whole.then_some(frames), of_peer: self.peer.stop()?.frames()? })
+        let nodes = self.nodes.stop()?;
+        let of_nodes = if nodes.lost == 0 { Some(nodes.frames()?) } else { None };
+        Ok(Frames { of_nodes, of_peer: self.peer.stop()?.frames()? })
     }
 }
 
@@ -65,7 +57,7 @@ pub(super) fn replay(cluster: &Cluster, frames: &[Vec<u8>]) -> Result<()> {
 #[derive(Debug, Default)]
 pub(super) struct Used {
     numbers: HashSet<(u32, u32)>,
-    ivs: HashSet<(u32, [u8; IV])>,
+    ivs: HashSet<(u32, [u8; 8])>,
 }
 
 /// Packets whose number or IV was used before with the same key.
@@ -79,18 +71,12 @@ impl Used {
     /// Adds frames, which may be in any order, and counts repeats.
     pub(super) fn add(&mut self, frames: &[Vec<u8>]) -> Repeats {
         let mut repeats = Repeats::default();
-        for esp in frames.iter().filter_map(|frame| parse(frame)) {
-            repeats.numbers += u64::from(!self.numbers.insert((esp.spi, esp.sequence)));
-            let iv = esp.body.first_chunk().copied();
-            repeats.ivs += iv.map_or(0, |iv| u64::from(!self.ivs.insert((esp.spi, iv))));
+        for EspPacket { spi, sequence, iv } in frames.iter().filter_map(|frame| EspPacket::read(frame)) {
+            repeats.numbers += u64::from(!self.numbers.insert((spi, sequence)));
+            repeats.ivs += u64::from(!self.ivs.insert((spi, iv)));
         }
         repeats
     }
-}
-
-fn parse(frame: &[u8]) -> Option<Esp<'_>> {
-    let packet = Ipv4::parse(frame.get(ethernet::HEADER..)?).ok()?;
-    Esp::parse(packet.payload()).ok()
 }
 
 #[cfg(test)]
@@ -111,7 +97,7 @@ mod tests {
             src: [192, 0, 2, 1].into(),
             dst: [192, 0, 2, 2].into(),
         };
-        [&[0; ethernet::HEADER][..], &header.to_bytes(), &esp].concat()
+        [&[0; 12][..], &[8, 0], &header.to_bytes(), &esp].concat()
     }
 
     #[test]

@@ -58,32 +58,34 @@ fn testudod_is_killed_and_its_workers_come_back() {
     killed_and_back("kill-workers", &BedOptions { queues: 2, settings, ..BedOptions::default() });
 }
 
+/// TCP streams between the client and a host behind the peer go on when a node dies.
+pub(super) fn outlive(trial: &mut Trial, node: u8, streams: Streams) {
+    let cluster = trial.bed.cluster.clone();
+    let all = u64::from(streams.count) * streams.octets;
+    let received = &AtomicU64::new(0);
+    let arrived = || received.load(Ordering::Relaxed);
+    std::thread::scope(|scope| {
+        let carry = || streams.carry_counted(&cluster.client, &cluster.hosts[0], behind(1), received);
+        let carrying = scope.spawn(carry);
+        wait_until("octets of TCP", LIMIT, || {
+            let (now, ended) = (arrived(), carrying.is_finished());
+            Ok(if now >= all / 8 || ended { Ok(()) } else { Err(format!("{now} octets")) })
+        })
+        .unwrap();
+        trial.bed.strike(node, Failure::Testudod).unwrap();
+        assert!(arrived() < all, "all had arrived before the node died");
+        carrying.join().unwrap().unwrap();
+    });
+}
+
 /// Four TCP streams each way, between the client and a host behind the peer, outlive the node that
 /// carries them.
 #[test]
 fn tcp_streams_outlive_their_node() {
-    const STREAMS: u8 = 4;
-    const OCTETS: u64 = 16 << 20;
-    const ALL: u64 = STREAMS as u64 * OCTETS;
     let mut trial = Trial::start("tcp", &BedOptions::default());
-    let cluster = trial.bed.cluster.clone();
     for direction in [Direction::Up, Direction::Down] {
         let owner = trial.bed.owner(1).unwrap();
-        let streams = Streams { direction, count: STREAMS, octets: OCTETS };
-        let received = &AtomicU64::new(0);
-        let arrived = || received.load(Ordering::Relaxed);
-        std::thread::scope(|scope| {
-            let carry = || streams.carry_counted(&cluster.client, &cluster.hosts[0], behind(1), received);
-            let carrying = scope.spawn(carry);
-            wait_until("octets of TCP", LIMIT, || {
-                let (now, ended) = (arrived(), carrying.is_finished());
-                Ok(if now >= ALL / 8 || ended { Ok(()) } else { Err(format!("{now} octets")) })
-            })
-            .unwrap();
-            trial.bed.strike(owner, Failure::Testudod).unwrap();
-            assert!(arrived() < ALL, "all had arrived before the node died");
-            carrying.join().unwrap().unwrap();
-        });
+        outlive(&mut trial, owner, Streams { direction, count: 4, octets: 16 << 20 });
         trial.all_is_well("SIGKILL of testudod under TCP");
         trial.bed.mend(owner, Failure::Testudod).unwrap();
         trial.bed.await_all().unwrap();

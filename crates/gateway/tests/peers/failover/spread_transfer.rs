@@ -1,10 +1,10 @@
 //! What needs order and completeness crosses a spread tunnel too: one TCP stream, and a download
 //! over HTTP. All nodes do the work, and one of them may die.
 
+use super::daemons::outlive;
 use super::spread::spread;
 use super::{LIMIT, Trial, behind};
 use std::io::Write;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use testudo_lab::bed::{BedOptions, Failure, replay_window};
 use testudo_lab::gateway::Kind;
@@ -49,26 +49,6 @@ fn all_nodes_work(trial: &Trial) {
     assert!(spent.iter().all(|node| node * 10.0 >= all), "{spent:?} seconds of CPU time");
 }
 
-/// A TCP stream goes on when a node dies.
-fn a_stream_outlives(trial: &mut Trial, node: u8, direction: Direction) {
-    let cluster = trial.bed.cluster.clone();
-    let received = &AtomicU64::new(0);
-    let arrived = || received.load(Ordering::Relaxed);
-    std::thread::scope(|scope| {
-        let stream = Streams::one(direction, OCTETS);
-        let carrying = scope
-            .spawn(move || stream.carry_counted(&cluster.client, &cluster.hosts[0], behind(1), received));
-        wait_until("octets of TCP", LIMIT, || {
-            let (now, ended) = (arrived(), carrying.is_finished());
-            Ok(if now >= OCTETS / 8 || ended { Ok(()) } else { Err(format!("{now} octets")) })
-        })
-        .unwrap();
-        trial.bed.strike(node, Failure::Testudod).unwrap();
-        assert!(arrived() < OCTETS, "all had arrived before the node died");
-        carrying.join().unwrap().unwrap();
-    });
-}
-
 /// A download of the client's from the host behind the peer goes on when a node dies.
 fn a_download_outlives(trial: &mut Trial, node: u8) {
     let nginx = Nginx::start(&trial.bed.cluster.hosts[0]).unwrap();
@@ -93,7 +73,7 @@ fn a_stream_and_a_download_use_all_nodes_and_outlive_one() {
     let options = BedOptions { peers: vec![Kind::Testudo], ..spread("packet-hash") };
     let mut trial = Trial::start_with("spread-tcp", &options, replay_window(1024));
     all_nodes_work(&trial);
-    a_stream_outlives(&mut trial, 1, Direction::Up);
+    outlive(&mut trial, 1, Streams::one(Direction::Up, OCTETS));
     back(&mut trial, 1);
     a_download_outlives(&mut trial, 2);
     back(&mut trial, 2);
