@@ -162,16 +162,16 @@ impl Connections {
         connection: Option<&str>,
         child: &str,
     ) -> Result<Arc<Connection>, InitiateError> {
-        if let Some(name) = connection
-            && !self.by_name.contains_key(name)
-        {
-            return Err(InitiateError::UnknownConnection(name.into()));
-        }
-        let (found_in, found) = self
-            .iter()
-            .filter(|c| connection.is_none_or(|name| c.name == name))
-            .find_map(|c| c.child(child).map(|found| (c, found)))
-            .ok_or_else(|| InitiateError::UnknownChild(child.into()))?;
+        let loaded = match connection {
+            None => self.by_name.values().find(|loaded| loaded.connection.child(child).is_some()),
+            Some(name) => {
+                let unknown = || InitiateError::UnknownConnection(name.into());
+                Some(self.by_name.get(name).ok_or_else(unknown)?)
+            }
+        };
+        let found_in = loaded.map(|loaded| &loaded.connection);
+        let found = found_in.and_then(|connection| Some((connection, connection.child(child)?)));
+        let (found_in, found) = found.ok_or_else(|| InitiateError::UnknownChild(child.into()))?;
         match found.mode {
             ChildMode::Tunnel | ChildMode::Transport => Ok(found_in.clone()),
             ChildMode::Pass | ChildMode::Drop => Err(InitiateError::NotNegotiated(child.into())),

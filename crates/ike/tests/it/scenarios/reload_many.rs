@@ -60,7 +60,11 @@ fn least(endpoint: &mut Endpoint, work: impl Fn(&mut Endpoint, u32)) -> Duration
 
 #[test]
 fn the_cost_of_a_connection_does_not_grow_with_their_number() {
-    let works: [(&str, Work); 4] = [
+    let works: [(&str, Work); 5] = [
+        ("a tunnel that is asked for", |endpoint, number| {
+            let (connection, child) = (site(number).name, &site(number).children[0].name);
+            endpoint.initiate(Time::default(), Some(&connection), child).unwrap();
+        }),
         ("a changed one", |endpoint, number| {
             let changed = Connection { dpd_delay: Duration::from_secs(30), ..site(number) };
             endpoint.load_connection(Time::default(), changed).unwrap();
