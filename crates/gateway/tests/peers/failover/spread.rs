@@ -123,6 +123,7 @@ fn to_a_linux_kernel(name: &str, window: u16, shown: &str, most: u64) {
 }
 
 #[test]
+#[ignore = "make test-all: the other peer"]
 fn one_tunnel_to_a_linux_kernel_uses_all_nodes_and_outlives_one_of_them() {
     to_a_linux_kernel("spread-kernel", 128, "replay_window 128,", 1);
 }

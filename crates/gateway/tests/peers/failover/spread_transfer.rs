@@ -69,6 +69,7 @@ fn back(trial: &mut Trial, node: u8) {
 }
 
 #[test]
+#[ignore = "make test-all: a combination of what others prove"]
 fn a_stream_and_a_download_use_all_nodes_and_outlive_one() {
     let options = BedOptions { peers: vec![Kind::Testudo], ..spread("packet-hash") };
     let mut trial = Trial::start_with("spread-tcp", &options, replay_window(1024));
