@@ -51,6 +51,8 @@ pub(crate) struct Config {
     pub(crate) cluster: Option<ClusterSettings>,
     /// Connections that are spread over its nodes.
     pub(crate) spread: BTreeMap<String, Spread>,
+    /// How many numbers the smallest replay window of their peers holds.
+    pub(crate) peer_window: u64,
     /// What the watch judges by; `None`: there is none.
     pub(crate) alarms: Option<Rules>,
 }
@@ -180,6 +182,7 @@ impl Config {
             .unwrap_or_else(|| "default".to_owned());
         let ports = parse_ports(&root)?;
         let cluster = cluster::parse(&root, ports.len())?;
+        let (spread, peer_window) = spread::parse(&root, cluster.as_ref())?;
         let config = Self {
             file: file.to_owned(),
             legacy: root.boolean("legacy")?.unwrap_or(false),
@@ -188,7 +191,8 @@ impl Config {
             worker: parse_worker(&root)?,
             tun: parse_tun(&root, &instance)?,
             ike: parse_ike(&root)?,
-            spread: spread::parse(&root, cluster.as_ref())?,
+            spread,
+            peer_window,
             alarms: alarms::parse(&root)?,
             cluster,
             ports,
@@ -216,6 +220,7 @@ impl Config {
             ike: _,
             cluster,
             spread,
+            peer_window,
             alarms,
         } = self;
         // A port that has only moved to another line of the file does not differ.
@@ -232,7 +237,7 @@ impl Config {
             ("[worker]", *worker != other.worker),
             ("[tun]", *tun != other.tun),
             ("[cluster]", *cluster != other.cluster),
-            ("[[spread]]", *spread != other.spread),
+            ("[[spread]]", (spread, *peer_window) != (&other.spread, other.peer_window)),
             ("[alarms]", *alarms != other.alarms),
         ];
         differs.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()

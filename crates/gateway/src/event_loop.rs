@@ -178,6 +178,7 @@ impl Loop {
             ports: config.ports.iter().map(|port| port.interface.as_str()).collect(),
             key: member.hash_key(),
             nodes,
+            peer_window: config.peer_window,
             routed: settings.ingress == Ingress::Routed,
         });
         let data = DataPath::start(config, &assignment, plan.as_ref(), &called)?;

@@ -438,7 +438,9 @@ impl Control for Gateway {
         let misfit = self.node.as_ref().and_then(Node::misfit);
         let mut report = report(&member.status(), witness, misfit, self.now);
         report.why.extend(self.node.iter().flat_map(|node| node.ingress_faults(self.data.fib())));
-        report.counters.push(("rows_missed".into(), self.data.rows_missed()));
+        let rows =
+            [("rows_missed", self.data.rows_missed()), ("rows_past_window", self.data.rows_past_window())];
+        report.counters.extend(rows.map(|(name, rows)| (name.into(), rows)));
         Some(report)
     }
 

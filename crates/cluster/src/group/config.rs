@@ -133,6 +133,8 @@ pub struct GroupConfig {
     pub quorum: QuorumRule,
     /// How packets come to the nodes. It is the same on all nodes.
     pub ingress: Ingress,
+    /// How many numbers the smallest replay window of a spread tunnel's peer holds.
+    pub peer_window: u64,
     /// How long the members of a view in which none holds the latest state wait for a node that may
     /// hold it. Then they begin with nothing. It is shorter than peers wait, and long enough for
     /// hosts that start together.
@@ -165,6 +167,7 @@ impl GroupConfig {
             no_quorum: NoQuorum::default(),
             quorum: QuorumRule::default(),
             ingress: Ingress::default(),
+            peer_window: 32,
             patience: Duration::from_secs(30),
             speaks: Self::NEWEST,
         }

@@ -153,7 +153,7 @@ impl Vitals {
         let to: Vec<NodeId> = self.peers.all.keys().copied().collect();
         core.send(&to, self.links.up(), &heartbeat);
         // Beside the heartbeat, whose form older versions know.
-        let clocks = self.row_clocks.take(&core.config, now);
+        let clocks = self.row_clocks.take(&core.config, to.len() + 1, now);
         if !clocks.is_empty() {
             core.send(&to, self.links.up(), &Body::RowClocks(clocks));
         }
@@ -161,7 +161,8 @@ impl Vitals {
 
     /// Sends the row clocks between two heartbeats, over one link, if they move fast.
     pub(super) fn tell_rows(&mut self, core: &mut Core, now: Time) {
-        if let Some(clocks) = self.row_clocks.take_due(&core.config, now) {
+        let nodes = self.peers.all.len() + 1;
+        if let Some(clocks) = self.row_clocks.take_due(&core.config, nodes, now) {
             let to: Vec<NodeId> = self.peers.all.keys().copied().collect();
             core.send(&to, self.links.up().take(1), &Body::RowClocks(clocks));
         }

@@ -90,6 +90,7 @@ impl Prepared {
             no_quorum: settings.no_quorum,
             quorum: settings.quorum,
             ingress: settings.ingress,
+            peer_window: config.peer_window,
             speaks: settings.protocol,
             roster: roster::configured(settings),
             ..GroupConfig::new(settings.node, Vec::new(), ClusterKey::new(*key))

@@ -5,12 +5,18 @@ use crate::reader::{ConfigError, Section};
 use std::collections::BTreeMap;
 use testudo_base::lane::Spread;
 
-/// The connections, by name, and how each is spread. `cluster`: the file's `[cluster]`.
+/// What a peer's replay window holds if nothing else is said: RFC 4303 §3.4.3 asks for 32 numbers.
+pub(super) const PEER_WINDOW: u64 = 32;
+/// More than the widest window that Testudo itself has.
+const MAX_WINDOW: u64 = 1 << 20;
+
+/// The connections, by name, and how each is spread; and the smallest replay window of a peer.
+/// `cluster`: the file's `[cluster]`.
 pub(super) fn parse(
     root: &Section<'_>,
     cluster: Option<&ClusterSettings>,
-) -> Result<BTreeMap<String, Spread>, ConfigError> {
-    let mut spread = BTreeMap::new();
+) -> Result<(BTreeMap<String, Spread>, u64), ConfigError> {
+    let (mut spread, mut peer_window) = (BTreeMap::new(), None);
     for section in root.sections("spread")? {
         let unused = |s: &str| (!s.is_empty() && !spread.contains_key(s)).then(|| s.to_owned());
         let expected = "the name of a connection that no other [[spread]] has";
@@ -18,6 +24,7 @@ pub(super) fn parse(
         let schemes = "\"session-hash\", \"packet-hash\", \"packet-rr\" or \"packet-sqf\"";
         let named = |s: &str| Spread::ALL.into_iter().find(|spread| spread.name() == s);
         let scheme = section.string("scheme", schemes, named)?;
+        let window = section.integer("peer_window", 32, MAX_WINDOW)?.unwrap_or(PEER_WINDOW);
         let (no_connection, no_scheme) =
             (section.missing("connection", expected), section.missing("scheme", schemes));
         let alone = section.unfit("connection", "a [cluster] over whose nodes it is spread");
@@ -27,6 +34,7 @@ pub(super) fn parse(
             return Err(alone);
         }
         spread.insert(connection, scheme);
+        peer_window = Some(peer_window.map_or(window, |smallest| window.min(smallest)));
     }
-    Ok(spread)
+    Ok((spread, peer_window.unwrap_or(PEER_WINDOW)))
 }

@@ -437,6 +437,9 @@ fn spread_connections_are_read_and_every_mistake_is_named() {
                [[spread]]\nconnection = \"b\"\nscheme = \"packet-hash\"\n";
     let expected = [("a".to_owned(), Spread::SessionHash), ("b".to_owned(), Spread::PacketHash)];
     assert_eq!(spread(two).unwrap(), expected.clone().into());
+    let window = |text: &str| parse(&format!("{TWO_PORTS}{CLUSTER}{text}")).unwrap().peer_window;
+    let wide = two.replacen("scheme", "peer_window = 1024\nscheme", 1);
+    assert_eq!((window(&wide), window(&format!("{wide}peer_window = 128\n"))), (32, 128));
     let routed = CLUSTER.replace("[cluster]\n", "[cluster]\ningress = \"routed\"\n");
     let config = parse(&format!("{TWO_PORTS}{routed}{two}")).unwrap();
     assert_eq!((config.spread, config.cluster.unwrap().ingress), (expected.into(), Ingress::Routed));
@@ -444,6 +447,10 @@ fn spread_connections_are_read_and_every_mistake_is_named() {
         ("[[spread]]\nscheme = \"packet-hash\"\n", "spread[0].connection: found nothing"),
         ("[[spread]]\nconnection = \"a\"\n", "spread[0].scheme: found nothing, expected \"session-hash\""),
         ("[[spread]]\nconnection = \"a\"\nscheme = \"hash\"\n", "spread[0].scheme: found \"hash\""),
+        (
+            "[[spread]]\nconnection = \"a\"\nscheme = \"packet-hash\"\npeer_window = 31\n",
+            "spread[0].peer_window: found 31, expected an integer from 32 to",
+        ),
         ("[[spread]]\nconnection = \"\"\nscheme = \"packet-hash\"\n", "spread[0].connection: found \"\""),
         (
             "[[spread]]\nconnection = \"a\"\nscheme = \"packet-hash\"\nby = 1\n",

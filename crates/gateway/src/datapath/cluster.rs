@@ -42,6 +42,8 @@ pub(crate) struct ClusterPlan<'a> {
     pub(crate) key: SipKey,
     /// How many nodes there are.
     pub(crate) nodes: u64,
+    /// How many numbers the smallest replay window of a spread tunnel's peer holds.
+    pub(crate) peer_window: u64,
     /// Routers bring each packet to one node.
     pub(crate) routed: bool,
 }
@@ -53,6 +55,8 @@ pub(super) struct Clustered {
     pub(super) clocks: Arc<NodeClocks>,
     /// How many nodes there are.
     pub(super) nodes: u64,
+    /// How many numbers the smallest replay window of a spread tunnel's peer holds.
+    pub(super) peer_window: u64,
     /// Routers bring each packet to one node.
     routed: bool,
     pub(super) relays: Relays,
@@ -89,6 +93,7 @@ impl ClusterPlan<'_> {
             vips: self.vips.clone(),
             clocks: Arc::new(NodeClocks::new(filter.clocks()?)),
             nodes: self.nodes,
+            peer_window: self.peer_window,
             routed: self.routed,
             relays: Relays::new(),
             flushing: VecDeque::new(),

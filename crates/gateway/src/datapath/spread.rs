@@ -28,6 +28,8 @@ struct MissedRows {
     of_shards: [AtomicU64; SHARDS],
     /// All of them since the start.
     total: AtomicU64,
+    /// Those among them by which a clock was further behind than a peer's window reaches.
+    past_window: AtomicU64,
 }
 
 impl NodeClocks {
@@ -44,7 +46,11 @@ impl RowClock for NodeClocks {
 
 impl MissedRows {
     fn new() -> Self {
-        Self { of_shards: std::array::from_fn(|_| AtomicU64::new(0)), total: AtomicU64::new(0) }
+        Self {
+            of_shards: std::array::from_fn(|_| AtomicU64::new(0)),
+            total: AtomicU64::new(0),
+            past_window: AtomicU64::new(0),
+        }
     }
 
     /// The row of a clock whose filter has counted so far.
@@ -53,9 +59,11 @@ impl MissedRows {
         counted.saturating_add(missed)
     }
 
-    /// Another node's clock shows this row. Only the control thread calls it.
-    fn raise(&self, home: Shard, counted: u64, row: u64) {
+    /// Another node's clock shows this row; a peer's window holds so many rows. Only the control
+    /// thread calls it.
+    fn raise(&self, home: Shard, counted: u64, row: u64, window: u64) {
         let behind = row.saturating_sub(self.add_to(home, counted));
+        self.past_window.fetch_add(behind.saturating_sub(window), Relaxed);
         if let Some(missed) = self.of_shards.get(usize::from(home.0)) {
             missed.fetch_add(behind, Relaxed);
             self.total.fetch_add(behind, Relaxed);
@@ -82,7 +90,8 @@ impl DataPath {
     pub(crate) fn raise_clocks(&self, clocks: &[(Shard, u64)]) {
         if let Some(cluster) = &self.cluster {
             let NodeClocks { counted, missed } = &*cluster.clocks;
-            clocks.iter().for_each(|(home, row)| missed.raise(*home, counted.now(*home), *row));
+            let window = cluster.peer_window / cluster.nodes.max(1);
+            clocks.iter().for_each(|(home, row)| missed.raise(*home, counted.now(*home), *row, window));
         }
     }
 
@@ -91,6 +100,13 @@ impl DataPath {
     pub(crate) fn rows_missed(&self) -> u64 {
         let flooded = self.cluster.as_ref().filter(|_| !self.is_routed());
         flooded.map_or(0, |cluster| cluster.clocks.missed.total.load(Relaxed))
+    }
+
+    /// Of [`Self::rows_missed`], those by which this node was further behind the others than the
+    /// window of a peer reaches.
+    pub(crate) fn rows_past_window(&self) -> u64 {
+        let flooded = self.cluster.as_ref().filter(|_| !self.is_routed());
+        flooded.map_or(0, |cluster| cluster.clocks.missed.past_window.load(Relaxed))
     }
 
     /// This node accepts packets of these lanes from now on. Numbers that other nodes may have
@@ -133,16 +149,16 @@ mod tests {
     #[test]
     fn a_clock_that_has_missed_packets_goes_on_from_the_others() {
         let (missed, home) = (MissedRows::new(), Shard(7));
-        missed.raise(home, 100, 90);
-        missed.raise(home, 100, 100);
+        missed.raise(home, 100, 90, 10);
+        missed.raise(home, 100, 100, 10);
         assert_eq!((missed.add_to(home, 100), missed.total.load(Relaxed)), (100, 0));
-        missed.raise(home, 100, 112);
+        missed.raise(home, 100, 112, 10);
         assert_eq!(missed.add_to(home, 100), 112);
         // The filter counts on, and the clock with it.
         assert_eq!(missed.add_to(home, 105), 117);
-        missed.raise(home, 105, 112);
-        missed.raise(home, 105, 120);
+        missed.raise(home, 105, 112, 10);
+        missed.raise(home, 105, 120, 10);
         assert_eq!((missed.add_to(home, 105), missed.add_to(Shard(8), 105)), (120, 105));
-        assert_eq!(missed.total.load(Relaxed), 15);
+        assert_eq!((missed.total.load(Relaxed), missed.past_window.load(Relaxed)), (15, 2));
     }
 }
