@@ -60,6 +60,9 @@ pub(crate) struct SpreadArgs {
     /// Rounds that the time of the parts `cost` and `routed` is divided into.
     #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
+    /// Samples of each traffic in the parts `balance` and `routed`, each with keys of its own.
+    #[arg(long, default_value_t = balance::SAMPLES, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    samples: u64,
     /// How often the parts `order` and `takeover` are repeated.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     repeats: u32,

@@ -253,7 +253,7 @@ fn a_cluster_is_measured_part_by_part() {
 fn the_speed_up_of_one_sa_is_computed_from_measured_costs_and_drawn() {
     let plots = tempfile::tempdir().expect("a temporary directory");
     let path = plots.path().to_str().expect("a printable path");
-    let quick = ["--seconds", "0.05", "--rounds", "2", "--nodes", "1,6", "--plots", path];
+    let quick = ["--seconds", "0.05", "--rounds", "2", "--samples", "1", "--nodes", "1,6", "--plots", path];
     let report = bench(&[&["spread", "--only", "cost,balance"], &quick[..]].concat());
     assert_eq!(report["bench"], "spread");
     let median = |what: &str| row(&report, what)["figures"]["median"].as_f64().expect("a median");
@@ -279,7 +279,7 @@ fn the_speed_up_of_one_sa_is_computed_from_measured_costs_and_drawn() {
 fn nodes_behind_routers_are_measured_and_the_busiest_one_limits_them() {
     let plots = tempfile::tempdir().expect("a temporary directory");
     let path = plots.path().to_str().expect("a printable path");
-    let quick = ["--seconds", "0.05", "--rounds", "2", "--nodes", "1,6", "--plots", path];
+    let quick = ["--seconds", "0.05", "--rounds", "2", "--samples", "1", "--nodes", "1,6", "--plots", path];
     let report = bench(&[&["spread", "--only", "routed"], &quick[..]].concat());
     let median = |what: &str| row(&report, what)["figures"]["median"].as_f64().expect("a median");
     for cost in ["R out", "R in", "F in", "C in"] {

@@ -15,7 +15,7 @@ use testudo_base::spi::{Shard, Spi};
 use testudo_base::turn::Turns;
 use testudo_terminal::progress::Progress;
 
-/// Samples of each traffic, each with keys of its own.
+/// Samples of each traffic if nothing else is said.
 pub(super) const SAMPLES: u64 = 5;
 
 /// What each node has to do for some traffic, and what one node alone would have to.
@@ -78,7 +78,7 @@ impl Dealt {
 
 /// The rows of all traffic, schemes and numbers of nodes.
 pub(super) fn compute(args: &SpreadArgs, costs: &Costs, progress: &Progress) -> Vec<Row> {
-    let steps = Traffic::ALL.len() as u64 * (Scheme::SPREAD.len() as u64 + 1) * SAMPLES;
+    let steps = Traffic::ALL.len() as u64 * (Scheme::SPREAD.len() as u64 + 1) * args.samples;
     progress.begin("spread, dealing traffic out", steps);
     let mut rows = Vec::new();
     for traffic in Traffic::ALL {
@@ -86,9 +86,9 @@ pub(super) fn compute(args: &SpreadArgs, costs: &Costs, progress: &Progress) -> 
         let out: Vec<(Scheme, Vec<Dealt>)> = Scheme::SPREAD
             .into_iter()
             .filter_map(|scheme| Some((scheme, scheme.spread()?)))
-            .map(|(scheme, spread)| (scheme, samples(progress, |seed| outward(traffic, seed, spread))))
+            .map(|(scheme, spread)| (scheme, samples(args, progress, |seed| outward(traffic, seed, spread))))
             .collect();
-        let back = samples(progress, |seed| inward(traffic, seed));
+        let back = samples(args, progress, |seed| inward(traffic, seed));
         for nodes in &args.nodes {
             let carriers = Carriers::of(*nodes);
             let times = |dealt: &[Dealt], model| -> Vec<f64> {
@@ -108,13 +108,13 @@ pub(super) fn compute(args: &SpreadArgs, costs: &Costs, progress: &Progress) -> 
 }
 
 /// What `of` gives for each sample.
-pub(super) fn samples<T>(progress: &Progress, of: impl Fn(u64) -> T) -> Vec<T> {
+pub(super) fn samples<T>(args: &SpreadArgs, progress: &Progress, of: impl Fn(u64) -> T) -> Vec<T> {
     let sample = |seed| {
         let value = of(seed);
         progress.step();
         value
     };
-    (1..=SAMPLES).map(sample).collect()
+    (1..=args.samples).map(sample).collect()
 }
 
 /// With the paper's figure for packets (its table 4-3, shortest queue) or sessions (the same), and

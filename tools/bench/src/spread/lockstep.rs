@@ -5,7 +5,7 @@
 //!
 //! [FLAT]: *A Clustered Architecture for High-Speed IPsec Gateway*, Shieh and Lai.
 
-use super::balance::{Dealt, SAMPLES, samples};
+use super::balance::{Dealt, samples};
 use super::costs::{Costs, Model};
 use super::lanes::Carriers;
 use super::scheme::Scheme;
@@ -149,9 +149,9 @@ fn campus(seed: u64) -> Vec<Packet> {
 
 /// The rows of the paper's schemes: balance, and what lost copies cost.
 pub(super) fn compute(args: &SpreadArgs, costs: &Costs, progress: &Progress) -> Vec<Row> {
-    progress.begin("spread, the paper's own schemes", SAMPLES);
+    progress.begin("spread, the paper's own schemes", args.samples);
     // All schemes get the same packets.
-    let traffic = samples(progress, |seed| (seed, campus(seed)));
+    let traffic = samples(args, progress, |seed| (seed, campus(seed)));
     let mut rows = Vec::new();
     for nodes in &args.nodes {
         for scheme in Lockstep::ALL {
@@ -258,6 +258,7 @@ fn share_of_wrong<N>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spread::balance::SAMPLES;
 
     #[test]
     fn packets_take_turns_or_go_where_fewest_octets_wait() {

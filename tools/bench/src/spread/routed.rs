@@ -5,7 +5,7 @@
 //! tunnel have the same two addresses, so routers bring them to one node. It relays those of the
 //! lanes that others carry.
 
-use super::balance::{Dealt, SAMPLES, samples};
+use super::balance::{Dealt, samples};
 use super::costs::Model;
 use super::filter::Filters;
 use super::scheme::Scheme;
@@ -94,18 +94,18 @@ fn rows(args: &SpreadArgs, costs: &Costs, progress: &Progress) -> Vec<Row> {
         row("F in, the node that relays", &costs.relaying),
         row("C in, the carrier", &costs.carrying),
     ];
-    let steps = (args.nodes.len() as u64) * (Traffic::ALL.len() as u64 + 1) * SAMPLES;
+    let steps = (args.nodes.len() as u64) * (Traffic::ALL.len() as u64 + 1) * args.samples;
     progress.begin("spread, routers deal traffic out", steps);
     for nodes in &args.nodes {
         let name = |what: &str| format!("{nodes} nodes, {what}");
         let many = Row::new(
             name("out, 100 000 equal sessions"),
             "times",
-            samples(progress, |seed| many(*nodes, seed)),
+            samples(args, progress, |seed| many(*nodes, seed)),
         );
         rows.push(if *nodes == 6 { many.aim(Aim::median_at_least(EFFICIENCY * 6.0)) } else { many });
         for traffic in Traffic::ALL {
-            let values = samples(progress, |seed| dealt(traffic, *nodes, seed));
+            let values = samples(args, progress, |seed| dealt(traffic, *nodes, seed));
             rows.push(Row::new(name(&format!("out, {}", traffic.name())), "times", values));
         }
         let each = costs.own[1].iter().zip(&costs.relaying).zip(&costs.carrying);
@@ -149,6 +149,7 @@ fn inward(nodes: u8, own: f64, relaying: f64, carrying: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spread::balance::SAMPLES;
 
     #[test]
     fn many_sessions_use_six_nodes_nearly_whole() {
