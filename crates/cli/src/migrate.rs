@@ -10,6 +10,7 @@ mod audit;
 mod caller;
 mod channel;
 mod examine;
+mod identity;
 mod load;
 mod meter;
 mod path;
@@ -28,7 +29,7 @@ use channel::ChildSa;
 use load::Loads;
 use meter::Meter;
 use path::Path;
-use policy::Action;
+use policy::{Action, Policy};
 use report::Report;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::io::{self, Write};
@@ -213,7 +214,7 @@ fn verify(args: &MigrateArgs) -> Result<(Report, bool), MigrateError> {
     // One of the two may be gone.
     let named = source.name().or_else(|error| destination.name().map_err(|_| error));
     let vm = named.map_err(|error| MigrateError::Qemu { side: source.side(), error })?;
-    examine::authorised(&args.policy, &vm, Action::Terminate, args.to)
+    examine::authorised(args, &Policy::read(&args.policy), &vm, Action::Terminate)
         .map_err(|refusal| MigrateError::Unauthorised(format!("{}; {}", refusal.found, refusal.remedy)))?;
     if let (Ok(_), Ok(_)) = (source.name(), destination.name()) {
         same(&mut source, &mut destination)?;

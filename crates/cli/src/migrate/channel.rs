@@ -10,6 +10,8 @@ use testudo_vici::client::Client;
 use testudo_vici::message::Message;
 
 #[cfg(test)]
+pub(super) mod samples;
+#[cfg(test)]
 mod tests;
 
 const TCP: &str = "tcp";

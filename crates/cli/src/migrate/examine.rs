@@ -4,13 +4,14 @@ use super::MigrateArgs;
 use super::audit;
 use super::caller::Caller;
 use super::channel::{self, ChildSa, Flow};
+use super::identity;
 use super::meter::Meter;
-use super::policy::{Action, Policy, Request};
+use super::policy::{Action, Policy, PolicyError, Request};
 use super::probe;
 use super::requirement::{Refusal, Requirement};
 use super::vm::Side;
 use super::watch::{CancelOn, Watch};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 use testudo_vici::client::Client;
@@ -38,14 +39,14 @@ impl Examined {
 
 /// Examines all four, whatever comes of the ones before.
 pub(super) fn requirements(args: &MigrateArgs, vm: &str, to: SocketAddr) -> Examined {
-    let mut meter = authenticated(args, to);
-    let protected = match &mut meter {
-        Ok(meter) => protected(meter, to),
-        Err(_) => Err(Refusal::new("not examined", "requirement 1 comes first")),
-    };
-    let (first, meter) = match meter {
-        Ok(meter) => (Ok(both_ends(&meter.sa)), Some(meter)),
+    let policy = Policy::read(&args.policy);
+    let (first, mut meter) = match authenticated(args, &policy, to) {
+        Ok((found, meter)) => (Ok(found), Some(meter)),
         Err(refusal) => (Err(refusal), None),
+    };
+    let protected = match &mut meter {
+        Some(meter) => protected(meter, to),
+        None => Err(Refusal::new("not examined", "requirement 1 comes first")),
     };
     let (watched, watch) = match watched(args) {
         Ok((found, watch)) => (Ok(found), watch),
@@ -53,30 +54,29 @@ pub(super) fn requirements(args: &MigrateArgs, vm: &str, to: SocketAddr) -> Exam
     };
     let requirements = vec![
         Requirement::of(1, AUTHENTICATED, first),
-        Requirement::of(2, AUTHORISED, authorised(&args.policy, vm, Action::Migrate, Some(to.ip()))),
+        Requirement::of(2, AUTHORISED, authorised(args, &policy, vm, Action::Migrate)),
         Requirement::of(3, PROTECTED, protected),
         Requirement::of(4, WATCHED, watched),
     ];
     Examined { requirements, watch, meter }
 }
 
-fn both_ends(sa: &ChildSa) -> String {
-    let (local, remote) = (&sa.local, &sa.remote);
-    format!(
-        "{} ({}) and {} ({}), child {} in transport mode",
-        local.identity, local.address, remote.identity, remote.address, sa.name
-    )
-}
-
-/// Finds the Child SA, as the source's daemon counts it.
-fn authenticated(args: &MigrateArgs, to: SocketAddr) -> Result<Meter, Refusal> {
+/// Finds the Child SA, as the source's daemon counts it, between the identities that the policy
+/// expects.
+fn authenticated(
+    args: &MigrateArgs,
+    policy: &Result<Policy, PolicyError>,
+    to: SocketAddr,
+) -> Result<(String, Meter), Refusal> {
     let from = probe::local_address(to).map_err(|error| {
         Refusal::new(format!("no route to {}: {error}", to.ip()), "check the routes of the source")
     })?;
     let (ours, client) = sas(Side::Source, &args.source_vici)?;
     let (theirs, _) = sas(Side::Destination, &args.destination_vici)?;
-    let (sa, _) = channel::find(&ours, &theirs, Flow { from, to })?;
-    Ok(Meter::new(client, sa))
+    let flow = Flow { from, to };
+    let (sa, other_end) = channel::find(&ours, &theirs, flow)?;
+    let hosts = identity::expected(policy, &args.policy, flow, &sa, &other_end)?;
+    Ok((format!("{hosts}, child {} in transport mode", sa.name), Meter::new(client, sa)))
 }
 
 fn sas(side: Side, socket: &Path) -> Result<(Vec<ChildSa>, Client), Refusal> {
@@ -92,18 +92,19 @@ fn sas(side: Side, socket: &Path) -> Result<(Vec<ChildSa>, Client), Refusal> {
 
 /// Whether the policy allows it. The decision is recorded.
 pub(super) fn authorised(
-    file: &Path,
+    args: &MigrateArgs,
+    policy: &Result<Policy, PolicyError>,
     vm: &str,
     action: Action,
-    to: Option<IpAddr>,
 ) -> Result<String, Refusal> {
     let caller = Caller::find().map_err(|error| Refusal::new(error.to_string(), "call it by sudo"))?;
-    let request = Request { caller: &caller, vm, action, to };
-    let allowed = match Policy::read(file) {
+    let request = Request { caller: &caller, vm, action, to: args.to };
+    let file = args.policy.display();
+    let allowed = match policy {
         Ok(policy) => policy
             .line_that_allows(request)
-            .map(|line| format!("{}:{line}", file.display()))
-            .ok_or_else(|| format!("no rule of {} allows it", file.display())),
+            .map(|line| format!("{file}:{line}"))
+            .ok_or_else(|| format!("no rule of {file} allows it")),
         Err(error) => Err(error.to_string()),
     };
     let why = allowed.as_ref().unwrap_or_else(|why| why);

@@ -1,4 +1,4 @@
-//! Who may migrate what: `/etc/testudo/migration.toml`.
+//! Who may migrate what, and as whom the hosts authenticate: `/etc/testudo/migration.toml`.
 
 use super::caller::Caller;
 use std::fmt;
@@ -13,7 +13,8 @@ use toml::de::{DeTable, DeValue};
 #[cfg(test)]
 mod tests;
 
-const KEYS: [&str; 4] = ["user", "vm", "to", "actions"];
+const RULE_KEYS: &[&str] = &["user", "vm", "to", "actions"];
+const HOST_KEYS: &[&str] = &["address", "identities"];
 /// In a rule: every virtual machine.
 const ANY: &str = "*";
 
@@ -49,10 +50,20 @@ pub(super) struct Request<'a> {
     pub(super) to: Option<IpAddr>,
 }
 
-/// The rules. What none of them allows is refused.
+/// The rules, and the identities of hosts. What no rule allows is refused.
 #[derive(Debug)]
 pub(super) struct Policy {
     rules: Vec<Rule>,
+    hosts: Vec<Host>,
+}
+
+/// As whom a host authenticates.
+#[derive(Debug)]
+pub(super) struct Host {
+    pub(super) line: usize,
+    address: IpAddr,
+    /// One of these, as testudod lists it. Never empty.
+    pub(super) identities: Vec<String>,
 }
 
 #[derive(Debug)]
@@ -100,27 +111,55 @@ impl Policy {
         let path = trust::check_file(file)?;
         let unreadable = |error| PolicyError::Unreadable { file: file.to_owned(), error };
         let text = std::fs::read_to_string(path).map_err(unreadable)?;
-        Ok(Self::parse(&Source { file, text: &text })?)
+        Ok(Self::parse(file, &text)?)
     }
 
-    fn parse(source: &Source<'_>) -> Result<Self, KeyError> {
-        let document = DeTable::parse(source.text).map_err(|error| {
+    pub(super) fn parse(file: &Path, text: &str) -> Result<Self, KeyError> {
+        let source = &Source { file, text };
+        let document = DeTable::parse(text).map_err(|error| {
             let offset = error.span().map_or(0, |span| span.start);
             source.error(offset, "(syntax)", "something else", format!("valid TOML ({})", error.message()))
         })?;
-        let mut rules = Vec::new();
+        let mut policy = Self { rules: Vec::new(), hosts: Vec::new() };
         for (key, value) in document.get_ref() {
-            let name = key.get_ref().as_ref();
-            if name != "allow" {
-                return Err(source.error(key.span().start, name, "an unknown key", "allow"));
-            }
-            let tables = value.get_ref().as_array();
-            let tables = tables.ok_or_else(|| source.wrong(name, value, "an array of tables, [[allow]]"))?;
-            for (number, table) in tables.iter().enumerate() {
-                rules.push(Rule::parse(source, number, table)?);
+            match key.get_ref().as_ref() {
+                "allow" => {
+                    for table in Table::each(source, "allow", value, RULE_KEYS)? {
+                        policy.rules.push(Rule::parse(&table)?);
+                    }
+                }
+                "host" => {
+                    for table in Table::each(source, "host", value, HOST_KEYS)? {
+                        policy.add_host(&table)?;
+                    }
+                }
+                name => return Err(source.error(key.span().start, name, "an unknown key", "allow or host")),
             }
         }
-        Ok(Self { rules })
+        Ok(policy)
+    }
+
+    fn add_host(&mut self, table: &Table<'_>) -> Result<(), KeyError> {
+        const ADDRESS: &str = "an address that no other [[host]] has";
+        const IDENTITIES: &str = "an array of identities, at least one";
+        let host = Host {
+            line: table.line(),
+            address: table.text("address", ADDRESS, |text| text.parse().ok())?,
+            identities: table.list("identities", IDENTITIES, not_empty)?,
+        };
+        if self.host(host.address).is_some() {
+            return Err(table.wrong("address", ADDRESS));
+        }
+        if host.identities.is_empty() {
+            return Err(table.wrong("identities", IDENTITIES));
+        }
+        self.hosts.push(host);
+        Ok(())
+    }
+
+    /// What it says of the host with this address.
+    pub(super) fn host(&self, address: IpAddr) -> Option<&Host> {
+        self.hosts.iter().find(|host| host.address == address)
     }
 
     /// The line of the rule that allows it.
@@ -130,36 +169,17 @@ impl Policy {
 }
 
 impl Rule {
-    fn parse(source: &Source<'_>, number: usize, value: &Spanned<DeValue<'_>>) -> Result<Self, KeyError> {
-        let path = |key: &str| format!("allow[{number}].{key}");
-        let DeValue::Table(table) = value.get_ref() else {
-            return Err(source.wrong(&format!("allow[{number}]"), value, "a table, [[allow]]"));
-        };
-        for (key, _) in table {
-            let name = key.get_ref().as_ref();
-            if !KEYS.contains(&name) {
-                let expected = format!("one of {}", KEYS.join(", "));
-                return Err(source.error(key.span().start, &path(name), "an unknown key", expected));
-            }
-        }
-        let take = |key: &str, expected: &str| {
-            let found = table.iter().find(|(name, _)| name.get_ref().as_ref() == key);
-            let missing = || source.error(value.span().start, &path(key), "nothing", expected);
-            found.map(|(_, value)| value).ok_or_else(missing)
-        };
-        let name = |key: &str, expected: &str| {
-            let value = take(key, expected)?;
-            let text = value.get_ref().as_str().filter(|text| !text.is_empty());
-            text.map(str::to_owned).ok_or_else(|| source.wrong(&path(key), value, expected))
-        };
+    fn parse(table: &Table<'_>) -> Result<Self, KeyError> {
+        const USER: &str = "the name or number of a user";
+        const VM: &str = "the name of a virtual machine, or \"*\"";
         const TO: &str = "an array of addresses and prefixes";
         const ACTIONS: &str = "an array of \"migrate\" and \"terminate\"";
         Ok(Self {
-            line: source.line(value.span().start),
-            user: name("user", "the name or number of a user")?,
-            vm: name("vm", "the name of a virtual machine, or \"*\"")?,
-            to: source.each(&path("to"), take("to", TO)?, TO, |text| text.parse().ok())?,
-            actions: source.each(&path("actions"), take("actions", ACTIONS)?, ACTIONS, Action::parse)?,
+            line: table.line(),
+            user: table.text("user", USER, not_empty)?,
+            vm: table.text("vm", VM, not_empty)?,
+            to: table.list("to", TO, |text| text.parse().ok())?,
+            actions: table.list("actions", ACTIONS, Action::parse)?,
         })
     }
 
@@ -169,6 +189,94 @@ impl Rule {
         user && (self.vm == ANY || self.vm == vm)
             && self.actions.contains(&action)
             && to.is_none_or(|to| self.to.iter().any(|prefix| prefix.contains(to)))
+    }
+}
+
+fn not_empty(text: &str) -> Option<String> {
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
+/// One of the tables of an array, such as `[[allow]]`.
+struct Table<'a> {
+    source: &'a Source<'a>,
+    /// `allow[0]`.
+    path: String,
+    value: &'a Spanned<DeValue<'a>>,
+    keys: &'a DeTable<'a>,
+}
+
+impl<'a> Table<'a> {
+    /// All tables of an array. Keys other than `known` are refused.
+    fn each(
+        source: &'a Source<'a>,
+        name: &str,
+        value: &'a Spanned<DeValue<'a>>,
+        known: &[&str],
+    ) -> Result<Vec<Self>, KeyError> {
+        let expected = format!("an array of tables, [[{name}]]");
+        let tables = value.get_ref().as_array().ok_or_else(|| source.wrong(name, value, &expected))?;
+        let table = |(number, value): (usize, &'a Spanned<DeValue<'a>>)| {
+            let path = format!("{name}[{number}]");
+            let DeValue::Table(keys) = value.get_ref() else {
+                return Err(source.wrong(&path, value, &format!("a table, [[{name}]]")));
+            };
+            let table = Self { source, path, value, keys };
+            table.knows_only(known)?;
+            Ok(table)
+        };
+        tables.iter().enumerate().map(table).collect()
+    }
+
+    fn knows_only(&self, known: &[&str]) -> Result<(), KeyError> {
+        for (key, _) in self.keys {
+            let name = key.get_ref().as_ref();
+            if !known.contains(&name) {
+                let expected = format!("one of {}", known.join(", "));
+                let path = format!("{}.{name}", self.path);
+                return Err(self.source.error(key.span().start, &path, "an unknown key", expected));
+            }
+        }
+        Ok(())
+    }
+
+    fn line(&self) -> usize {
+        self.source.line(self.value.span().start)
+    }
+
+    fn get(&self, key: &str) -> Option<&'a Spanned<DeValue<'a>>> {
+        self.keys.iter().find(|(name, _)| name.get_ref().as_ref() == key).map(|(_, value)| value)
+    }
+
+    /// The value of a key is not what is expected, or there is none.
+    fn wrong(&self, key: &str, expected: &str) -> KeyError {
+        let path = format!("{}.{key}", self.path);
+        match self.get(key) {
+            Some(value) => self.source.wrong(&path, value, expected),
+            None => self.source.error(self.value.span().start, &path, "nothing", expected),
+        }
+    }
+
+    /// A string, converted.
+    fn text<T>(&self, key: &str, expected: &str, convert: impl Fn(&str) -> Option<T>) -> Result<T, KeyError> {
+        let text = self.get(key).and_then(|value| value.get_ref().as_str());
+        text.and_then(convert).ok_or_else(|| self.wrong(key, expected))
+    }
+
+    /// An array of strings, each converted.
+    fn list<T>(
+        &self,
+        key: &str,
+        expected: &str,
+        convert: impl Fn(&str) -> Option<T>,
+    ) -> Result<Vec<T>, KeyError> {
+        let items = self.get(key).and_then(|value| value.get_ref().as_array());
+        let items = items.ok_or_else(|| self.wrong(key, expected))?;
+        let path = format!("{}.{key}", self.path);
+        let one = |item: &Spanned<DeValue<'_>>| {
+            let text = item.get_ref().as_str();
+            text.and_then(&convert).ok_or_else(|| self.source.wrong(&path, item, expected))
+        };
+        items.iter().map(one).collect()
     }
 }
 
@@ -199,20 +307,5 @@ impl Source<'_> {
             DeValue::Table(_) => "a table".to_owned(),
         };
         self.error(value.span().start, key, &found, expected)
-    }
-
-    /// An array of strings, each converted.
-    fn each<T>(
-        &self,
-        key: &str,
-        value: &Spanned<DeValue<'_>>,
-        expected: &str,
-        convert: impl Fn(&str) -> Option<T>,
-    ) -> Result<Vec<T>, KeyError> {
-        let items = value.get_ref().as_array().ok_or_else(|| self.wrong(key, value, expected))?;
-        let one = |item: &Spanned<DeValue<'_>>| {
-            item.get_ref().as_str().and_then(&convert).ok_or_else(|| self.wrong(key, item, expected))
-        };
-        items.iter().map(one).collect()
     }
 }

@@ -59,6 +59,8 @@ impl Spy {
 #[test]
 fn a_virtual_machine_moves_and_nothing_of_it_can_be_read() {
     let hosts = Hosts::start("migrate");
+    hosts.expect(Side::One, "gw1.lab.example");
+    hosts.expect(Side::Two, "gw2.lab.example");
     let spy = Spy::on(&hosts.t);
     let done = hosts.command(&["--downtime", PAUSE]).run_any().unwrap();
     let report = report(&done);
@@ -68,6 +70,9 @@ fn a_virtual_machine_moves_and_nothing_of_it_can_be_read() {
     assert_eq!(report["actions"], json!([]), "QEMU does it alone");
     let met = report["requirements"].as_array().unwrap().iter().map(|one| &one["ok"]);
     assert_eq!(met.collect::<Vec<_>>(), [true; 4]);
+    let expected = "gw1.lab.example (192.0.2.1, as the policy expects) and gw2.lab.example \
+                    (192.0.2.2, as the policy expects), child lab in transport mode";
+    assert_eq!(report["requirements"][0]["found"], expected);
     let octets = report["figures"]["octets"].as_u64().unwrap();
     assert!(octets > 64 << 20, "{report:#}");
     // None is larger than the MTU.
@@ -194,6 +199,9 @@ fn what_is_not_allowed_or_not_protected_is_refused() {
     hosts.allow("1001");
     let done = refused(2, "no rule of");
     assert!(done.stderr.contains("refused migrate of \"web1\" to 192.0.2.2 by"), "{}", done.stderr);
+    hosts.allow("1000");
+    hosts.expect(Side::Two, "gw3.lab.example");
+    refused(1, "192.0.2.2 has authenticated as \"gw2.lab.example\", ");
     hosts.allow("1000");
     hosts.daemons[0].swanctl().terminate("lab").unwrap();
     refused(1, "no installed Child SA in transport mode");

@@ -13,10 +13,18 @@ user = \"1001\"
 vm = \"web1\"
 to = [\"192.0.2.2\"]
 actions = [\"migrate\"]
+
+[[host]]
+address = \"192.0.2.2\"
+identities = [\"b.example.org\", \"old-b.example.org\"]
+
+[[host]]
+address = \"2001:db8::2\"
+identities = [\"CN=b, O=Example\"]
 ";
 
 fn parse(text: &str) -> Result<Policy, KeyError> {
-    Policy::parse(&Source { file: Path::new("m.toml"), text })
+    Policy::parse(Path::new("m.toml"), text)
 }
 
 fn caller(uid: u32, name: &str) -> Caller {
@@ -50,6 +58,18 @@ fn only_what_a_rule_says_is_allowed() {
 }
 
 #[test]
+fn hosts_have_the_identities_that_are_listed() {
+    let policy = parse(GOOD).unwrap();
+    let host = |address: &str| {
+        let host = policy.host(address.parse().unwrap())?;
+        Some((host.line, host.identities.iter().map(String::as_str).collect::<Vec<_>>()))
+    };
+    assert_eq!(host("192.0.2.2"), Some((14, vec!["b.example.org", "old-b.example.org"])));
+    assert_eq!(host("2001:db8::2"), Some((18, vec!["CN=b, O=Example"])));
+    assert_eq!(host("192.0.2.3"), None);
+}
+
+#[test]
 fn a_wrong_key_is_refused_with_its_place() {
     for (change, complaint) in [
         (("vm = \"*\"", "machine = \"*\""), "4: allow[0].machine: found an unknown key, expected one of"),
@@ -58,9 +78,22 @@ fn a_wrong_key_is_refused_with_its_place() {
         (("\"192.0.2.0/24\"", "\"192.0.2\""), "5: allow[0].to: found \"192.0.2\", expected an array of"),
         (("[\"192.0.2.2\"]", "\"192.0.2.2\""), "11: allow[1].to: found \"192.0.2.2\", expected an array"),
         (("\"terminate\"", "\"stop\""), "6: allow[0].actions: found \"stop\", expected an array of"),
-        (("# operators", "deny = 1"), "1: deny: found an unknown key, expected allow"),
+        (("# operators", "deny = 1"), "1: deny: found an unknown key, expected allow or host"),
         (("# operators", "allow"), "1: (syntax): found something else, expected valid TOML"),
         (("[[allow]]", "[allow]"), "expected"),
+        (
+            ("\"2001:db8::2\"\n", "\"2001:db8::/64\"\n"),
+            "19: host[1].address: found \"2001:db8::/64\", expected an",
+        ),
+        (
+            ("\"2001:db8::2\"\n", "\"192.0.2.2\"\n"),
+            "19: host[1].address: found \"192.0.2.2\", expected an address",
+        ),
+        (("[\"CN=b, O=Example\"]", "[]"), "20: host[1].identities: found an array, expected an array of id"),
+        (("[\"CN=b, O=Example\"]", "[\"\"]"), "20: host[1].identities: found \"\", expected an array of id"),
+        (("\"old-b.example.org\"", "7"), "16: host[0].identities: found 7, expected an array of identities"),
+        (("identities", "identity"), "16: host[0].identity: found an unknown key, expected one of"),
+        (("identities = [\"CN=b, O=Example\"]", ""), "18: host[1].identities: found nothing, expected"),
     ] {
         let text = GOOD.replacen(change.0, change.1, 1);
         let error = parse(&text).unwrap_err().to_string();

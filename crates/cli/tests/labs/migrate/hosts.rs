@@ -113,6 +113,14 @@ impl Hosts {
         std::fs::write(&self.policy, text).unwrap();
     }
 
+    /// Lets the policy expect this identity of a host, too.
+    pub(crate) fn expect(&self, side: Side, identity: &str) {
+        let host =
+            format!("\n[[host]]\naddress = \"{}\"\nidentities = [\"{identity}\"]\n", side.outer(self.family));
+        let text = std::fs::read_to_string(&self.policy).unwrap() + &host;
+        std::fs::write(&self.policy, text).unwrap();
+    }
+
     /// `testudo migrate --json` with further arguments.
     pub(crate) fn command(&self, more: &[&str]) -> Cmd {
         self.complete(self.t.gw1.cmd(env!("CARGO_BIN_EXE_testudo")), more).arg("--json")
