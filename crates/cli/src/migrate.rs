@@ -29,6 +29,7 @@ use channel::ChildSa;
 use load::Loads;
 use meter::Meter;
 use path::Path;
+use path::hold::{self, Hold};
 use policy::{Action, Policy};
 use report::Report;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -155,7 +156,8 @@ fn print(args: &MigrateArgs, report: &Report) -> Result<(), MigrateError> {
 /// The whole migration, and whether the virtual machine runs at the destination alone.
 fn migrate(args: &MigrateArgs, to: SocketAddr) -> Result<(Report, bool), MigrateError> {
     let (mut source, mut destination) = both(args);
-    let mut report = Report { vm: ready(&mut source, &mut destination)?, ..Report::default() };
+    let (vm, uuid) = ready(&mut source, &mut destination)?;
+    let mut report = Report { vm, ..Report::default() };
     let mut examined = examine::requirements(args, &report.vm, to);
     if !args.json {
         let lines: String = examined.requirements.iter().map(|one| one.line() + "\n").collect();
@@ -169,10 +171,12 @@ fn migrate(args: &MigrateArgs, to: SocketAddr) -> Result<(Report, bool), Migrate
         report.reason = Some("a requirement is not met; nothing was changed".to_owned());
         return Ok((report, false));
     }
-    if let Some(meter) = &examined.meter {
-        report.path = Some(fit(args, &meter.sa, to.ip()));
-    }
     let interrupted = interruptions()?;
+    let mut hold = None;
+    if let Some(meter) = &examined.meter {
+        let (path, held) = fit(args, &meter.sa, to.ip(), hold::holder(&report.vm, &uuid));
+        (report.path, hold) = (Some(path), held);
+    }
     let wishes =
         Wishes { to, multifd: args.multifd, max_bandwidth: args.max_bandwidth, downtime_ms: args.downtime };
     // Without a new begin it counts from the probe on.
@@ -180,7 +184,8 @@ fn migrate(args: &MigrateArgs, to: SocketAddr) -> Result<(Report, bool), Migrate
     match transfer::begin(&mut source, &mut destination, &wishes) {
         Ok(()) => {
             let mut meter = examined.meter;
-            conclude(args, (source, destination), examined.watch, &interrupted, &mut report);
+            let beside = Beside { watch: examined.watch, hold: hold.as_mut() };
+            conclude(args, (source, destination), beside, &interrupted, &mut report);
             report.packets = meter.as_mut().and_then(|meter| meter.read().ok());
         }
         Err(error) => {
@@ -188,52 +193,79 @@ fn migrate(args: &MigrateArgs, to: SocketAddr) -> Result<(Report, bool), Migrate
             report.settle(settle::settle(&mut source, &mut destination, false));
         }
     }
+    if let (Some(hold), Some(path)) = (hold, &mut report.path) {
+        path.restored = hold.end();
+    }
     let good = report.runs_at == Some(Side::Destination);
     Ok((report, good))
 }
 
 /// Searches the MTU of the path, and tells both testudods if it is less than what is sent.
-fn fit(args: &MigrateArgs, sa: &ChildSa, to: IpAddr) -> Path {
+fn fit<'a>(args: &'a MigrateArgs, sa: &ChildSa, to: IpAddr, holder: String) -> (Path, Option<Hold<'a>>) {
     let mut path = Path::search(to);
-    let is_narrow = path.is_narrow();
-    for (side, socket) in args.daemons().into_iter().filter(|_| is_narrow) {
+    let Some(mtu) = path.mtu.filter(|_| path.is_narrow()) else { return (path, None) };
+    let mut hold = Hold::begin(holder, mtu);
+    for (side, socket) in args.daemons() {
         let remote = match side {
             Side::Source => sa.remote.address,
             Side::Destination => sa.local.address,
         };
-        if let Err(error) = path.tell(side, socket, remote) {
-            let _ = writeln!(io::stderr(), "testudo migrate: testudod of the {side}: {error}");
+        if let Err(error) = hold.tell(side, socket, remote) {
+            complain(side, &error);
         }
     }
-    path
+    path.told = hold.told();
+    (path, Some(hold))
+}
+
+fn complain(side: Side, error: &testudo_vici::Error) {
+    let _ = writeln!(io::stderr(), "testudo migrate: testudod of the {side}: {error}");
 }
 
 /// Waits for the end of a migration that may be under way, and whether exactly one runs.
 fn verify(args: &MigrateArgs) -> Result<(Report, bool), MigrateError> {
     let (mut source, mut destination) = both(args);
     // One of the two may be gone.
-    let named = source.name().or_else(|error| destination.name().map_err(|_| error));
-    let vm = named.map_err(|error| MigrateError::Qemu { side: source.side(), error })?;
+    let named = identity_of(&mut source).or_else(|error| identity_of(&mut destination).map_err(|_| error));
+    let (vm, uuid) = named?;
     examine::authorised(args, &Policy::read(&args.policy), &vm, Action::Terminate)
         .map_err(|refusal| MigrateError::Unauthorised(format!("{}; {}", refusal.found, refusal.remedy)))?;
     if let (Ok(_), Ok(_)) = (source.name(), destination.name()) {
         same(&mut source, &mut destination)?;
     }
+    let holder = hold::holder(&vm, &uuid);
     let mut report = Report { vm, ..Report::default() };
     let interrupted = interruptions()?;
     match source.phase() {
-        Phase::Active => conclude(args, (source, destination), None, &interrupted, &mut report),
+        Phase::Active => {
+            conclude(args, (source, destination), Beside::default(), &interrupted, &mut report);
+        }
         _ => report.settle(settle::settle(&mut source, &mut destination, false)),
+    }
+    // A command that was killed may have left it.
+    for (side, socket) in args.daemons() {
+        if let Err(error) = hold::release(socket, &holder) {
+            complain(side, &error);
+        }
     }
     let good = report.runs_at.is_some();
     Ok((report, good))
+}
+
+/// What goes on beside a migration.
+#[derive(Default)]
+struct Beside<'a, 'b> {
+    /// None: nobody watches.
+    watch: Option<Watch>,
+    /// None: the testudods have not been told what the path takes.
+    hold: Option<&'a mut Hold<'b>>,
 }
 
 /// Follows a migration to its end, and makes sure that exactly one runs.
 fn conclude(
     args: &MigrateArgs,
     (mut source, mut destination): (Vm, Vm),
-    mut watch: Option<Watch>,
+    mut beside: Beside<'_, '_>,
     interrupted: &AtomicBool,
     report: &mut Report,
 ) {
@@ -241,7 +273,8 @@ fn conclude(
     let mut transfer = Transfer {
         source: &mut source,
         destination: &mut destination,
-        watch: watch.as_mut(),
+        watch: beside.watch.as_mut(),
+        hold: beside.hold.as_deref_mut(),
         loads: &mut loads,
         interrupted,
         stall: Duration::from_secs(args.stall),
@@ -262,30 +295,32 @@ fn both(args: &MigrateArgs) -> (Vm, Vm) {
     (of(Side::Source, &args.source_qmp), of(Side::Destination, &args.destination_qmp))
 }
 
-/// The name of the virtual machine, if it runs at the source and is awaited at the destination.
-fn ready(source: &mut Vm, destination: &mut Vm) -> Result<String, MigrateError> {
-    let name = same(source, destination)?;
+/// The name and UUID of the virtual machine, if it runs at the source and is awaited at the
+/// destination.
+fn ready(source: &mut Vm, destination: &mut Vm) -> Result<(String, String), MigrateError> {
+    let identity = same(source, destination)?;
     match source.state() {
         State::Running => {}
         other => return Err(MigrateError::NotRunning(other)),
     }
     match destination.state() {
-        State::Incoming => Ok(name),
+        State::Incoming => Ok(identity),
         other => Err(MigrateError::NotWaiting(other)),
     }
 }
 
-/// The name of both, if they are meant to be one virtual machine.
-fn same(source: &mut Vm, destination: &mut Vm) -> Result<String, MigrateError> {
-    let identity = |vm: &mut Vm| {
-        let found = vm.name().and_then(|name| Ok((name, vm.uuid()?)));
-        found.map_err(|error| MigrateError::Qemu { side: vm.side(), error })
-    };
-    let (ours, theirs) = (identity(source)?, identity(destination)?);
+/// The name and UUID of both, if they are meant to be one virtual machine.
+fn same(source: &mut Vm, destination: &mut Vm) -> Result<(String, String), MigrateError> {
+    let (ours, theirs) = (identity_of(source)?, identity_of(destination)?);
     if ours == theirs {
-        return Ok(ours.0);
+        return Ok(ours);
     }
     Err(MigrateError::Strangers { source_name: ours.0, destination_name: theirs.0 })
+}
+
+fn identity_of(vm: &mut Vm) -> Result<(String, String), MigrateError> {
+    let found = vm.name().and_then(|name| Ok((name, vm.uuid()?)));
+    found.map_err(|error| MigrateError::Qemu { side: vm.side(), error })
 }
 
 /// Set by SIGINT and SIGTERM, which cancel a migration.

@@ -164,6 +164,9 @@ pub(crate) enum Error {
     /// No Child SA sends to this peer.
     #[error("no Child SA goes to {0}")]
     NoSaTowards(IpAddr),
+    /// Clients have said too much of paths.
+    #[error("too many path MTUs are held: release some, or wait until they are forgotten")]
+    TooManyPathMtus,
     /// No connection, or not the one that is named, has such a child.
     #[error("no child is named {child}{}", in_connection(.connection))]
     UnknownChild { child: String, connection: Option<String> },

@@ -326,6 +326,7 @@ impl Loop {
         if self.next_housekeeping <= Instant::now() {
             self.next_housekeeping = Instant::now() + HOUSEKEEPING_INTERVAL;
             self.gateway.data.housekeeping()?;
+            self.gateway.expire_path_mtus();
             self.follow_routes()?;
             self.gateway.report_traffic();
             self.gateway.remind_of_lacks();

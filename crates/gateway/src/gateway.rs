@@ -12,6 +12,7 @@ mod dropped;
 mod ending;
 mod names;
 mod notes;
+mod paths;
 mod reminder;
 mod scripts;
 mod settings;

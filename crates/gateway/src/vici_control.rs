@@ -473,8 +473,12 @@ impl Control for Gateway {
         Ok(processors::read()?)
     }
 
-    fn learn_path_mtu(&mut self, remote: IpAddr, mtu: u16) -> Result<(), CommandError> {
-        Ok(self.told_path_mtu(remote, mtu)?)
+    fn hold_path_mtu(&mut self, remote: IpAddr, mtu: u16, holder: &str) -> Result<(), CommandError> {
+        Ok(self.path_mtu_told(remote, mtu, holder)?)
+    }
+
+    fn release_path_mtus(&mut self, holder: &str) {
+        self.path_mtus_untold(holder);
     }
 
     fn alarms(&self, above: u64) -> AlarmPage {

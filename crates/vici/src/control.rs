@@ -218,8 +218,11 @@ pub trait Control {
     fn counters(&self) -> Counters;
     /// How long the host's processors have worked.
     fn processors(&self) -> Result<Processors, CommandError>;
-    /// Takes it that the path to a peer takes no more than so many octets, as if a router had said so.
-    fn learn_path_mtu(&mut self, remote: IpAddr, mtu: u16) -> Result<(), CommandError>;
+    /// Takes it that the path to a peer takes no more than so many octets, for a minute, or until
+    /// [`Self::release_path_mtus`] of the same holder.
+    fn hold_path_mtu(&mut self, remote: IpAddr, mtu: u16, holder: &str) -> Result<(), CommandError>;
+    /// Forgets what this holder has said of paths, if anything.
+    fn release_path_mtus(&mut self, holder: &str);
     /// The cluster as this node sees it; `None` if the gateway is not in a cluster.
     fn cluster(&self) -> Option<ClusterReport>;
     /// Drains a node of the cluster, or lets it own shards again. This takes time: it is done when

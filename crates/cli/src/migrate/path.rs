@@ -2,9 +2,8 @@
 //!
 //! Some paths drop what is too large and say nothing: a migration would begin, and then stand still.
 //! So echo requests that nobody may fragment are tried, from the largest packets that the source
-//! sends. Both testudods are told of a path that takes less, as a router should have told them. They
-//! lower the MSS of the migration's connections accordingly, and forget the path's MTU after
-//! minutes, as they do with one that a router has told.
+//! sends. Both testudods are told of a path that takes less ([`hold`]), and lower the MSS of the
+//! migration's connections accordingly.
 
 use super::probe;
 use super::vm::Side;
@@ -14,13 +13,10 @@ use serde::Serialize;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
-use testudo_vici::Error;
-use testudo_vici::client::Client;
-use testudo_vici::message::Message;
 
 mod echo;
+pub(super) mod hold;
 
-const COMMAND: &str = "testudo-path-mtu";
 /// The discard service's: no socket is connected to port 0.
 const ANY_PORT: u16 = 9;
 /// Every link of IPv6 takes this, and practically every path of IPv4.
@@ -31,8 +27,6 @@ const FIRST_LIMIT: Duration = Duration::from_secs(1);
 const PATIENCE: u32 = 4;
 /// And at least: a host may be busy.
 const LEAST_LIMIT: Duration = Duration::from_millis(150);
-/// How long a testudod may take.
-const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
 /// What was found.
 #[derive(Debug, PartialEq, Eq, Serialize)]
@@ -43,6 +37,8 @@ pub(super) struct Path {
     pub(super) mtu: Option<u16>,
     /// The testudods that have been told of it.
     pub(super) told: Vec<Side>,
+    /// The testudods that have forgotten it at the end.
+    pub(super) restored: Vec<Side>,
     /// Why something is not known.
     pub(super) unknown: Option<String>,
 }
@@ -77,23 +73,12 @@ impl Path {
             largest(most, passes)?.ok_or(PathError::Silent)
         });
         let unknown = found.as_ref().err().map(ToString::to_string);
-        Self { expected_mtu, mtu: found.ok(), told: Vec::new(), unknown }
+        Self { expected_mtu, mtu: found.ok(), told: Vec::new(), restored: Vec::new(), unknown }
     }
 
     /// True if it takes less than the kernel would send.
     pub(super) fn is_narrow(&self) -> bool {
         self.mtu.zip(self.expected_mtu).is_some_and(|(path, expected)| path < expected)
-    }
-
-    /// Tells a testudod, whose peer has this address.
-    pub(super) fn tell(&mut self, side: Side, socket: &std::path::Path, remote: IpAddr) -> Result<(), Error> {
-        let Some(mtu) = self.mtu else { return Ok(()) };
-        let mut client = Client::connect_within(socket, ANSWER_LIMIT)?;
-        let mut arguments = Message::new().with("remote", remote.to_string());
-        arguments.add_text("mtu", mtu);
-        client.command(COMMAND, arguments)?;
-        self.told.push(side);
-        Ok(())
     }
 
     /// For people.
@@ -106,11 +91,13 @@ impl Path {
             return format!("The path takes packets of {mtu} octets, the largest that are sent");
         };
         let told = match self.told.len() {
-            2 => "both testudods know that now",
-            1 => "one of the testudods knows that now",
+            2 => "both testudods knew that",
+            1 => "one of the testudods knew that",
             _ => "the testudods could not be told",
         };
-        format!("The path takes packets of {mtu} octets and not of {expected}: {told}")
+        let left = self.told.iter().filter(|side| !self.restored.contains(side));
+        let left: String = left.map(|side| format!(", and the {side}'s forgets it in a minute")).collect();
+        format!("The path takes packets of {mtu} octets and not of {expected}: {told}{left}")
     }
 }
 

@@ -16,6 +16,7 @@
 //! the destination is fenced first ([`Transfer::break_off`]).
 
 use super::load::Loads;
+use super::path::hold::Hold;
 use super::vm::{Migration, Phase, Side, State, Vm};
 use super::watch::{Watch, WatchEnd};
 use serde_json::json;
@@ -68,11 +69,13 @@ pub(super) enum End {
 }
 
 /// Both QEMUs during a migration.
-pub(super) struct Transfer<'a> {
+pub(super) struct Transfer<'a, 'b> {
     pub(super) source: &'a mut Vm,
     pub(super) destination: &'a mut Vm,
     /// None: nobody watches.
     pub(super) watch: Option<&'a mut Watch>,
+    /// None: the testudods have not been told what the path takes.
+    pub(super) hold: Option<&'a mut Hold<'b>>,
     pub(super) loads: &'a mut Loads,
     /// Set by a signal.
     pub(super) interrupted: &'a AtomicBool,
@@ -114,7 +117,7 @@ pub(super) fn begin(source: &mut Vm, destination: &mut Vm, wishes: &Wishes) -> R
     source.execute("migrate", uri).map(drop)
 }
 
-impl Transfer<'_> {
+impl Transfer<'_, '_> {
     /// Follows it to its end, and cancels it if there is a cause.
     pub(super) fn follow(&mut self, progress: &Progress) -> End {
         progress.begin("migration", 0);
@@ -140,6 +143,9 @@ impl Transfer<'_> {
             }
             progress.doing(describe(&migration));
             self.loads.look();
+            if let Some(hold) = &mut self.hold {
+                hold.look();
+            }
             let transferred = migration.number("/ram/transferred");
             if transferred > sent {
                 (sent, moved) = (transferred, Instant::now());

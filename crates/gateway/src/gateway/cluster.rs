@@ -4,7 +4,6 @@
 use super::Gateway;
 use crate::cluster::rollback::Sign;
 use crate::error::{Error, Result};
-use std::net::IpAddr;
 use std::time::{Duration, Instant};
 use testudo_cluster::group::{Durable, NodeChange};
 use testudo_cluster::member::{Member, MemberOutput};
@@ -159,31 +158,13 @@ impl Gateway {
         }
         let TooBig { remote, mtu, .. } = *told;
         self.alarms.path_mtu(remote, mtu);
-        self.take_path_mtu(remote, mtu);
-        true
-    }
-
-    /// A client of VICI says what the path to a peer takes.
-    pub(crate) fn told_path_mtu(&mut self, remote: IpAddr, mtu: u16) -> Result<()> {
-        if !self.data.sends_to(remote) {
-            return Err(Error::NoSaTowards(remote));
-        }
-        self.take_path_mtu(remote, mtu);
-        self.perform_all();
-        Ok(())
-    }
-
-    fn take_path_mtu(&mut self, remote: IpAddr, mtu: u16) {
         if self.data.learn_path_mtu(boottime(), remote, mtu) {
-            self.log(
-                None,
-                None,
-                LogLevel::Info,
-                format!("the path to {remote} takes packets of {mtu} octets"),
-            );
+            let line = format!("the path to {remote} takes packets of {mtu} octets");
+            self.log(None, None, LogLevel::Info, line);
         }
         // Told again although it is not new: else the others would forget it earlier.
         self.in_cluster(|member, now| member.learned_path_mtu(now, remote, mtu));
+        true
     }
 
     /// Routers learn whether they are to give this node packets.

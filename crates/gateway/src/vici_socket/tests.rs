@@ -232,7 +232,11 @@ impl Control for Crowd {
         unreachable!("nobody asks for this")
     }
 
-    fn learn_path_mtu(&mut self, _: IpAddr, _: u16) -> Result<(), CommandError> {
+    fn hold_path_mtu(&mut self, _: IpAddr, _: u16, _: &str) -> Result<(), CommandError> {
+        unreachable!("nobody asks for this")
+    }
+
+    fn release_path_mtus(&mut self, _: &str) {
         unreachable!("nobody asks for this")
     }
 

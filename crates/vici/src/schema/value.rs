@@ -38,6 +38,12 @@ pub(crate) fn path_mtu(text: &str) -> Result<u16, Why> {
     octets.filter(|octets| *octets >= 576).ok_or_else(|| expected("a number of octets from 576 to 65535"))
 }
 
+/// Who says what a path takes: a name that nobody else uses.
+pub(crate) fn holder(text: &str) -> Result<&str, Why> {
+    let is_name = !text.is_empty() && text.len() <= 255;
+    if is_name { Ok(text) } else { Err(expected("a name of up to 255 octets")) }
+}
+
 /// A number in decimal that fits in 32 bits.
 pub(super) fn number32(text: &str) -> Result<u32, Why> {
     let why = || expected("a decimal number of at most 4294967295");

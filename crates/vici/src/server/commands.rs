@@ -299,14 +299,27 @@ fn change_nodes(request: &Request, control: &mut dyn Control) -> Result<Answer, 
     Ok(Answer::Now(told(roster.map(|roster| done(Ok(())).with("roster", roster.to_string())))))
 }
 
+/// Without a path, its holder gives back what it holds.
 fn path_mtu(request: &Request, control: &mut dyn Control) -> Result<Answer, Refusal> {
     let mut fields = fields(request)?;
-    let no_remote = Refusal::Missing { path: fields.path("remote"), expected: "the address of a peer" };
-    let no_mtu = Refusal::Missing { path: fields.path("mtu"), expected: "a number of octets" };
-    let remote = fields.parsed("remote", value::ip_address)?.ok_or(no_remote)?;
-    let mtu = fields.parsed("mtu", value::path_mtu)?.ok_or(no_mtu)?;
+    let missing = |path, expected| Refusal::Missing { path, expected };
+    let no_holder = missing(fields.path("holder"), "a name of up to 255 octets");
+    let no_remote = missing(fields.path("remote"), "the address of a peer");
+    let no_mtu = missing(fields.path("mtu"), "a number of octets");
+    let holder = fields.parsed("holder", value::holder)?.ok_or(no_holder)?;
+    let remote = fields.parsed("remote", value::ip_address)?;
+    let mtu = fields.parsed("mtu", value::path_mtu)?;
     fields.finish()?;
-    Ok(Answer::Now(done(control.learn_path_mtu(remote, mtu))))
+    let held = match (remote, mtu) {
+        (Some(remote), Some(mtu)) => control.hold_path_mtu(remote, mtu, holder),
+        (None, Some(_)) => return Err(no_remote),
+        (Some(_), None) => return Err(no_mtu),
+        (None, None) => {
+            control.release_path_mtus(holder);
+            Ok(())
+        }
+    };
+    Ok(Answer::Now(done(held)))
 }
 
 fn alarms(request: &Request, control: &dyn Control) -> Result<Answer, Refusal> {

@@ -211,9 +211,11 @@ impl Control for Gateway {
         Ok(Processors::default())
     }
 
-    fn learn_path_mtu(&mut self, _: IpAddr, _: u16) -> Result<(), CommandError> {
+    fn hold_path_mtu(&mut self, _: IpAddr, _: u16, _: &str) -> Result<(), CommandError> {
         Ok(())
     }
+
+    fn release_path_mtus(&mut self, _: &str) {}
 
     fn alarms(&self, _: u64) -> AlarmPage {
         AlarmPage::default()

@@ -24,8 +24,9 @@ fn the_edge_of_the_path_is_found_in_few_steps() {
     assert_eq!(found(600, 9000), (Some(600), 1), "an interface of IPv4");
 }
 
-fn path(mtu: Option<u16>, told: &[Side], unknown: Option<&str>) -> Path {
-    Path { expected_mtu: Some(1500), mtu, told: told.to_vec(), unknown: unknown.map(str::to_owned) }
+fn path(mtu: Option<u16>, told: &[Side], restored: &[Side], unknown: Option<&str>) -> Path {
+    let unknown = unknown.map(str::to_owned);
+    Path { expected_mtu: Some(1500), mtu, told: told.to_vec(), restored: restored.to_vec(), unknown }
 }
 
 #[test]
@@ -33,16 +34,27 @@ fn people_read_what_it_takes_and_who_knows() {
     let both = [Side::Source, Side::Destination];
     for (path, line, is_narrow) in [
         (
-            path(Some(1500), &[], None),
+            path(Some(1500), &[], &[], None),
             "The path takes packets of 1500 octets, the largest that are sent",
             false,
         ),
         (
-            path(Some(1400), &both, None),
-            "The path takes packets of 1400 octets and not of 1500: both testudods know that now",
+            path(Some(1400), &both, &both, None),
+            "The path takes packets of 1400 octets and not of 1500: both testudods knew that",
             true,
         ),
-        (path(None, &[], Some("no answer")), "The MTU of the path is not known: no answer", false),
+        (
+            path(Some(1400), &both, &both[..1], None),
+            "The path takes packets of 1400 octets and not of 1500: both testudods knew that, and the \
+             destination's forgets it in a minute",
+            true,
+        ),
+        (
+            path(Some(1400), &[], &[], None),
+            "The path takes packets of 1400 octets and not of 1500: the testudods could not be told",
+            true,
+        ),
+        (path(None, &[], &[], Some("no answer")), "The MTU of the path is not known: no answer", false),
     ] {
         assert_eq!((path.line().as_str(), path.is_narrow()), (line, is_narrow));
     }

@@ -191,6 +191,22 @@ impl Hosts {
         process
     }
 
+    /// Both testudods have been told that the path takes so many octets, or a number that begins so,
+    /// and then that the migration has ended.
+    pub(crate) fn forget_the_path(&self, mtu: &str) {
+        for (daemon, remote) in self.daemons.iter().zip([Side::Two, Side::One]) {
+            let path = format!("the path to {} takes packets of ", remote.outer(self.family));
+            let (told, again) = (format!("{path}{mtu}"), format!("{path}1500 octets again: "));
+            wait_until("the path to be as before", LIMIT, || {
+                let log = daemon.log()?;
+                let ended = |line: &str| line.contains(&again) && line.ends_with("has ended");
+                let done = log.contains(&told) && log.lines().any(ended);
+                Ok(if done { Ok(()) } else { Err(log) })
+            })
+            .unwrap();
+        }
+    }
+
     /// The status of both, as their monitors have it; null for one that has ended.
     pub(crate) fn status(&self) -> [Value; 2] {
         [&self.source, &self.destination].map(|migrant| {

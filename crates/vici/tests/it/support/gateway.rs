@@ -47,7 +47,7 @@ pub(crate) struct Gateway {
     pub(crate) rekeyings: Vec<Rekey>,
     pub(crate) drains: Vec<Drain>,
     pub(crate) changes: Vec<ChangeNodes>,
-    pub(crate) path_mtus: Vec<(IpAddr, u16)>,
+    pub(crate) path_mtus: Vec<(IpAddr, u16, String)>,
     /// Sources that were let in again, and for whom.
     pub(crate) accepted: Vec<(IpAddr, Option<String>)>,
     /// The shut prefixes, the requests about them, and the released ones.
@@ -352,12 +352,16 @@ impl Control for Gateway {
         Ok(Processors { count: 2, busy: Duration::from_millis(70) })
     }
 
-    fn learn_path_mtu(&mut self, remote: IpAddr, mtu: u16) -> Result<(), CommandError> {
+    fn hold_path_mtu(&mut self, remote: IpAddr, mtu: u16, holder: &str) -> Result<(), CommandError> {
         if remote == IpAddr::from([192, 0, 2, 9]) {
             return Err(CommandError::new("no Child SA goes to 192.0.2.9"));
         }
-        self.path_mtus.push((remote, mtu));
+        self.path_mtus.push((remote, mtu, holder.to_owned()));
         Ok(())
+    }
+
+    fn release_path_mtus(&mut self, holder: &str) {
+        self.path_mtus.retain(|(_, _, by)| by != holder);
     }
 
     fn alarms(&self, above: u64) -> AlarmPage {
