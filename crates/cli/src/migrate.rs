@@ -9,6 +9,7 @@
 mod audit;
 mod caller;
 mod channel;
+mod clear;
 mod examine;
 mod identity;
 mod load;

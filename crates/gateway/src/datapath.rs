@@ -132,7 +132,7 @@ pub(crate) enum WorkerEvent {
 
 impl DataPath {
     /// Keeps the sockets of IKE out of the protected routes.
-    pub(crate) const MARK: u32 = 0x7e57;
+    pub(crate) const MARK: u32 = testudo_vici::mark::MARK;
 
     /// The sender ID of this run (RFC 6054).
     pub(crate) fn sender(&self) -> SenderId {

@@ -26,6 +26,7 @@ mod configuration;
 pub mod control;
 pub mod counters;
 mod error;
+pub mod mark;
 pub mod message;
 pub mod overlap;
 pub mod processors;

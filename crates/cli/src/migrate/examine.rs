@@ -4,6 +4,7 @@ use super::MigrateArgs;
 use super::audit;
 use super::caller::Caller;
 use super::channel::{self, ChildSa, Flow};
+use super::clear;
 use super::identity;
 use super::meter::Meter;
 use super::policy::{Action, Policy, PolicyError, Request};
@@ -45,7 +46,7 @@ pub(super) fn requirements(args: &MigrateArgs, vm: &str, to: SocketAddr) -> Exam
         Err(refusal) => (Err(refusal), None),
     };
     let protected = match &mut meter {
-        Some(meter) => protected(meter, to),
+        Some(meter) => protected(args, meter, to),
         None => Err(Refusal::new("not examined", "requirement 1 comes first")),
     };
     let (watched, watch) = match watched(args) {
@@ -118,7 +119,7 @@ pub(super) fn authorised(
     }
 }
 
-fn protected(meter: &mut Meter, to: SocketAddr) -> Result<String, Refusal> {
+fn protected(args: &MigrateArgs, meter: &mut Meter, to: SocketAddr) -> Result<String, Refusal> {
     let (sa, suite) = (&meter.sa, meter.sa.suite());
     if !sa.is_strong() {
         return Err(Refusal::new(
@@ -126,18 +127,26 @@ fn protected(meter: &mut Meter, to: SocketAddr) -> Result<String, Refusal> {
             "use an AEAD, or encryption with HMAC-SHA-2, in esp_proposals of both hosts",
         ));
     }
-    match probe::cross(meter, to) {
-        Ok(packets) => Ok(format!(
-            "{suite}; a probe of port {} crossed the SA ({} out, {} in)",
-            to.port(),
-            packets.outbound,
-            packets.inbound
-        )),
-        Err(error) => Err(Refusal::new(
+    let flow = Flow { from: sa.local.address, to };
+    let crossed = probe::cross(meter, to).map_err(|error| {
+        Refusal::new(
             error.to_string(),
             "check that nothing uses the port at the destination, and that no firewall drops it",
-        )),
-    }
+        )
+    })?;
+    let clear = clear::attempt(meter, args.daemons(), flow).map_err(|error| {
+        Refusal::new(
+            error.to_string(),
+            "check the policies of the destination (swanctl --list-pols) and its ports (testudo status)",
+        )
+    })?;
+    Ok(format!(
+        "{suite}; a probe of port {} crossed the SA ({} out, {} in), and {}",
+        to.port(),
+        crossed.outbound,
+        crossed.inbound,
+        clear.words()
+    ))
 }
 
 fn watched(args: &MigrateArgs) -> Result<(String, Option<Watch>), Refusal> {
