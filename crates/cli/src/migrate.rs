@@ -14,6 +14,7 @@ mod examine;
 mod identity;
 mod load;
 mod meter;
+mod multifd;
 mod path;
 mod policy;
 mod probe;
@@ -29,6 +30,7 @@ mod watch;
 use channel::ChildSa;
 use load::Loads;
 use meter::Meter;
+use multifd::Multifd;
 use path::Path;
 use path::hold::{self, Hold};
 use policy::{Action, Policy};
@@ -77,9 +79,10 @@ pub(crate) struct MigrateArgs {
     /// Who may migrate what.
     #[arg(long, value_name = "FILE", default_value = "/etc/testudo/migration.toml")]
     policy: PathBuf,
-    /// Sends memory by this number of further connections.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..))]
-    multifd: Option<u8>,
+    /// Sends memory by this number of further connections, by none (off), or by as many as workers and
+    /// processors of both hosts allow (auto).
+    #[arg(long, value_name = "N", default_value = "auto")]
+    multifd: Multifd,
     /// The most octets a second.
     #[arg(long, value_name = "OCTETS", default_value_t = 12_500_000_000)]
     max_bandwidth: u64,
@@ -178,8 +181,14 @@ fn migrate(args: &MigrateArgs, to: SocketAddr) -> Result<(Report, bool), Migrate
         let (path, held) = fit(args, &meter.sa, to.ip(), hold::holder(&report.vm, &uuid));
         (report.path, hold) = (Some(path), held);
     }
-    let wishes =
-        Wishes { to, multifd: args.multifd, max_bandwidth: args.max_bandwidth, downtime_ms: args.downtime };
+    let multifd = multifd::choose(args, &mut source, &mut destination);
+    let wishes = Wishes {
+        to,
+        multifd: multifd.channels,
+        max_bandwidth: args.max_bandwidth,
+        downtime_ms: args.downtime,
+    };
+    report.multifd = Some(multifd);
     // Without a new begin it counts from the probe on.
     let _uncounted = examined.meter.as_mut().map(Meter::begin);
     match transfer::begin(&mut source, &mut destination, &wishes) {

@@ -2,6 +2,7 @@
 
 use super::channel::Packets;
 use super::load::HostLoad;
+use super::multifd::Choice;
 use super::path::Path;
 use super::requirement::Requirement;
 use super::settle::Settled;
@@ -18,6 +19,8 @@ pub(super) struct Report {
     pub(super) requirements: Vec<Requirement>,
     /// What the path takes; null if it was not searched.
     pub(super) path: Option<Path>,
+    /// By how many further connections memory goes; null if none was begun.
+    pub(super) multifd: Option<Choice>,
     /// `refused`, `completed`, `failed`, `cancelled`, `source-gone`, `undecided`, or null if there
     /// was no migration.
     pub(super) result: Option<&'static str>,
@@ -77,6 +80,7 @@ impl Report {
     pub(super) fn text(&self) -> String {
         let mut lines = Vec::new();
         lines.extend(self.path.as_ref().map(Path::line));
+        lines.extend(self.multifd.as_ref().map(Choice::line));
         if let Some(result) = self.result {
             let reason = self.reason.iter().map(|reason| format!(": {reason}"));
             lines.push(format!("Migration {result}{}", reason.collect::<String>()));

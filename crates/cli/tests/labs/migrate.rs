@@ -84,6 +84,8 @@ fn a_virtual_machine_moves_and_nothing_of_it_can_be_read() {
     // A packet that asks for a connection in clear is not answered.
     let protected = report["requirements"][2]["found"].as_str().unwrap();
     assert!(protected.ends_with(", and one in clear was dropped at the destination"), "{protected}");
+    // Each testudod has one worker.
+    assert_eq!(report["multifd"]["channels"], Value::Null, "{report:#}");
     let loads = report["loads"].as_array().unwrap();
     assert_eq!(loads.iter().map(|load| &load["side"]).collect::<Vec<_>>(), ["source", "destination"]);
     // Both are this machine, which emulates a processor and encrypts.
@@ -152,7 +154,9 @@ fn the_path_takes_less_than_the_interface_and_does_not_tell() {
 fn a_virtual_machine_moves_by_several_connections() {
     let hosts = Hosts::start("migrate-multifd");
     let done = hosts.command(&["--multifd", "2", "--downtime", PAUSE]).run_any().unwrap();
-    assert!(done.status.success(), "{:#}", report(&done));
+    let report = report(&done);
+    assert!(done.status.success(), "{report:#}");
+    assert_eq!(report["multifd"], json!({ "channels": 2, "why": "--multifd 2" }));
     hosts.run_at_destination();
 }
 
