@@ -27,7 +27,6 @@ const PHASE: Duration = Duration::from_secs(1);
 
 /// Between two hosts, each with a socket of the same port.
 struct Line {
-    from: Side,
     near: UdpSocket,
     far: UdpSocket,
 }
@@ -46,7 +45,7 @@ impl Line {
             });
             opened.unwrap().unwrap()
         };
-        Self { from, near: open(from), far: open(from.other()) }
+        Self { near: open(from), far: open(from.other()) }
     }
 
     fn is_v6(&self) -> bool {
@@ -114,15 +113,16 @@ fn talk(pair: &Pair, lines: &[&Line]) {
     });
 }
 
-/// So many packets in which a worker had a part show that it has one. On a busy machine the other
-/// seldom rests, and helps little.
+/// So many packets in which a worker had a part show that it has one.
 const ENOUGH: u64 = 20;
 
-/// One flow of each family in each direction, for which one worker has the packets and the other
-/// helps.
+/// One flow of each family in each direction. At side one, one worker has the packets and the other
+/// helps; at side two both have some.
 #[test]
 fn large_datagrams_cross_two_workers() {
-    let scenario = Scenario::new("frag-shared", Kind::Testudo).queues([2; 2]).outer(Family::V6);
+    // A kernel may deal the fragments of one flow out to all queues. Then each worker has its own
+    // work, and on a busy machine none ever rests. So one worker of side one has no queue: it helps.
+    let scenario = Scenario::new("frag-shared", Kind::Testudo).queues([1, 2]).outer(Family::V6);
     let scenario = scenario.outer_mtu(OUTER_MTU).settings("\n[worker]\ncount = 2\n").large();
     let pair =
         scenario.start_with(|_, connection| connection.more_child = vec!["replay_window = 8192".into()]);
@@ -141,13 +141,9 @@ fn large_datagrams_cross_two_workers() {
         let enough = found.iter().all(|found| *found >= ENOUGH);
         Ok(if enough { Ok(()) } else { Err(format!("{what} {found:?}")) })
     };
-    // With both directions at once the two workers of a side may each have a queue that never gets
-    // empty, and then neither helps: one has to have nothing of its own.
-    for line in &six {
-        wait_until("help", SOON, || have("helped", &[line.from], &[*line])).unwrap();
-    }
-    for (what, lines) in [("joined", &six), ("split", &four)] {
-        wait_until(what, SOON, || have(what, &SIDES, lines)).unwrap();
+    let cases = [("helped", &SIDES[..1], &six), ("joined", &SIDES, &six), ("split", &SIDES, &four)];
+    for (what, sides, lines) in cases {
+        wait_until(what, SOON, || have(what, sides, lines)).unwrap();
     }
     for side in SIDES {
         wait_until("balanced counters", SOON, || Ok(is_balanced(&pair, side))).unwrap();
