@@ -41,7 +41,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use testudo_terminal::progress::Progress;
 use transfer::{End, Transfer, Wishes};
@@ -191,14 +191,22 @@ fn migrate(args: &MigrateArgs, to: SocketAddr) -> Result<(Report, bool), Migrate
     report.multifd = Some(multifd);
     // Without a new begin it counts from the probe on.
     let _uncounted = examined.meter.as_mut().map(Meter::begin);
-    match transfer::begin(&mut source, &mut destination, &wishes) {
-        Ok(()) => {
+    let begun = match interrupted.load(Ordering::Relaxed) {
+        true => None,
+        false => Some(transfer::begin(&mut source, &mut destination, &wishes)),
+    };
+    match begun {
+        None => {
+            report.result = Some("cancelled");
+            report.reason = Some("interrupted before it began; both QEMUs are as they were".to_owned());
+        }
+        Some(Ok(())) => {
             let mut meter = examined.meter;
             let beside = Beside { watch: examined.watch, hold: hold.as_mut() };
             conclude(args, (source, destination), beside, &interrupted, &mut report);
             report.packets = meter.as_mut().and_then(|meter| meter.read().ok());
         }
-        Err(error) => {
+        Some(Err(error)) => {
             report.end(&End::Failed(error.to_string()));
             report.settle(settle::settle(&mut source, &mut destination, false));
         }
@@ -224,7 +232,7 @@ fn fit<'a>(args: &'a MigrateArgs, sa: &ChildSa, to: IpAddr, holder: String) -> (
             complain(side, &error);
         }
     }
-    path.told = hold.told();
+    path.told = hold.told().to_vec();
     (path, Some(hold))
 }
 

@@ -3,20 +3,20 @@
 //! A TCP segment that opens a connection is sent with the mark of testudod's own packets: the
 //! kernel does not route those into the TUN, so it leaves in clear. The destination's testudod has
 //! to drop it, as its counters show, and no answer may come: neither through the SA nor in clear,
-//! which the source's testudod would drop and count.
+//! which the source's testudod would drop and count. The counters are of whole hosts, so what they
+//! show may be another packet; an answer through the SA is certain.
 
 use super::channel::Flow;
-use super::meter::{Meter, MeterError};
 use super::vm::Side;
 use nix::sys::socket::{
     AddressFamily, SockFlag, SockProtocol, SockType, SockaddrStorage, bind, setsockopt, socket, sockopt,
 };
 use segment::Ports;
+use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
-use std::thread::sleep;
 use std::time::{Duration, Instant};
 use testudo_vici::Error;
 use testudo_vici::client::Client;
@@ -31,8 +31,8 @@ const COMMAND: &str = "testudo-counters";
 const DROPS: [&str; 2] = ["filter_drop_clear_inbound", "clear_but_protected"];
 /// A single packet may get lost. Four within a second raise an alarm.
 const TRIES: u32 = 2;
-/// How long an answer, or the count, may take: workers add up every two seconds.
-const LIMIT: Duration = Duration::from_secs(5);
+/// How long an answer is waited for, and the counts: workers add up every two seconds.
+const LIMIT: Duration = Duration::from_millis(2500);
 const POLL: Duration = Duration::from_millis(50);
 const DAEMON_LIMIT: Duration = Duration::from_secs(10);
 const LARGEST: usize = 1 << 16;
@@ -53,7 +53,7 @@ pub(super) enum Clear {
 pub(super) enum ClearError {
     #[error("{0} has answered a packet that came in clear")]
     Answered(SocketAddr),
-    #[error("a packet came back in clear, perhaps the answer of {0} to one in clear")]
+    #[error("a packet came back in clear, perhaps the answer of {0} to one in clear that it did not drop")]
     AnsweredInClear(SocketAddr),
 }
 
@@ -66,10 +66,6 @@ enum UntriedError {
     Nix(#[from] nix::Error),
     #[error("testudod of the {side}: {error}")]
     Daemon { side: Side, error: Error },
-    #[error("testudod of the source: {0}")]
-    Meter(#[from] MeterError),
-    #[error("it was led into the Child SA in spite of its mark {MARK:#x}")]
-    Led,
 }
 
 impl Clear {
@@ -86,60 +82,41 @@ impl Clear {
 }
 
 /// Tries it. Nobody listens at the port yet, so whatever reaches the destination's kernel is
-/// answered.
+/// answered. Only one command of a host tries at a time: many packets in clear are an alarm, which
+/// cancels migrations. `policy` is the file by which they wait for each other.
 pub(super) fn attempt(
-    meter: &mut Meter,
     [source, destination]: [(Side, &Path); 2],
+    policy: &Path,
     flow: Flow,
 ) -> Result<Clear, ClearError> {
-    let mut knock = || {
+    let attempt = || {
+        let alone = File::open(policy)?;
+        alone.lock()?;
         let [mut ours, mut theirs] = [Drops::begin(source)?, Drops::begin(destination)?];
-        let door = Door::open(flow)?;
-        meter.begin()?;
-        let end = knock(&door, &mut ours, &mut theirs)?;
-        if matches!(end, Err(ClearError::Answered(_))) && is_led(meter)? {
-            return Err(UntriedError::Led);
+        let opening = Opening::bind(flow)?;
+        for _ in 0..TRIES {
+            opening.send()?;
+            if opening.is_answered(LIMIT)? {
+                return Ok(Err(ClearError::Answered(flow.to)));
+            }
+            let [came, dropped] = [ours.have_grown()?, theirs.have_grown()?];
+            if let Some(seen) = seen(came, dropped, flow.to) {
+                return Ok(seen);
+            }
         }
-        Ok(end)
+        Ok(Ok(Clear::Silent))
     };
-    knock().unwrap_or_else(|error: UntriedError| Ok(Clear::Untried(error.to_string())))
+    attempt().unwrap_or_else(|error: UntriedError| Ok(Clear::Untried(error.to_string())))
 }
 
-fn knock(
-    door: &Door,
-    ours: &mut Drops,
-    theirs: &mut Drops,
-) -> Result<Result<Clear, ClearError>, UntriedError> {
-    let to = door.flow.to;
-    for _ in 0..TRIES {
-        door.knock()?;
-        let begun = Instant::now();
-        while begun.elapsed() < LIMIT {
-            let is_dropped = theirs.have_grown()?;
-            if door.is_answered()? {
-                return Ok(Err(ClearError::Answered(to)));
-            }
-            if ours.have_grown()? {
-                return Ok(Err(ClearError::AnsweredInClear(to)));
-            }
-            if is_dropped {
-                return Ok(Ok(Clear::Dropped));
-            }
-        }
+/// What both testudods have dropped of clear text while no answer was heard. Somebody else's packet
+/// at the source alone refuses nothing: the destination's testudod has to have missed ours.
+fn seen(came: bool, dropped: bool, to: SocketAddr) -> Option<Result<Clear, ClearError>> {
+    match (came, dropped) {
+        (_, true) => Some(Ok(Clear::Dropped)),
+        (true, false) => Some(Err(ClearError::AnsweredInClear(to))),
+        (false, false) => None,
     }
-    Ok(Ok(Clear::Silent))
-}
-
-/// Whether the Child SA has carried anything since the meter's begin.
-fn is_led(meter: &mut Meter) -> Result<bool, MeterError> {
-    let begun = Instant::now();
-    while begun.elapsed() < LIMIT {
-        if meter.read()?.outbound > 0 {
-            return Ok(true);
-        }
-        sleep(POLL);
-    }
-    Ok(false)
 }
 
 /// What a testudod drops from one moment on because it came in clear.
@@ -172,57 +149,56 @@ fn dropped(client: &mut Client) -> Result<u64, Error> {
     Ok(clear.map(|(_, count)| count).sum())
 }
 
-/// The sockets for one flow, in clear.
-struct Door {
+/// The sockets for a connection that is asked for in clear.
+struct Opening {
     flow: Flow,
     ports: Ports,
     /// Sends in clear.
     out: UdpSocket,
-    /// Hears all TCP from the destination, however it has come.
-    ear: UdpSocket,
+    /// Gets all TCP from the destination, however it has come.
+    answers: UdpSocket,
     /// Keeps other programs from using the port. It does not listen.
     _kept: TcpListener,
 }
 
-impl Door {
+impl Opening {
     /// Opens them. That takes the capabilities CAP_NET_RAW and CAP_NET_ADMIN.
-    fn open(flow: Flow) -> Result<Self, UntriedError> {
+    fn bind(flow: Flow) -> Result<Self, UntriedError> {
         let from = SocketAddr::new(flow.from, 0);
         let kept = TcpListener::from(open(from, SockType::Stream)?);
-        let [out, ear] = [open(from, SockType::Raw)?, open(from, SockType::Raw)?];
+        let [out, answers] = [open(from, SockType::Raw)?, open(from, SockType::Raw)?];
         setsockopt(&out, sockopt::Mark, &MARK)?;
         // The standard library has no type for raw sockets; that of UDP sockets fits.
-        let ear = UdpSocket::from(ear);
-        ear.set_read_timeout(Some(POLL))?;
+        let answers = UdpSocket::from(answers);
+        answers.connect(SocketAddr::new(flow.to.ip(), 0))?;
+        answers.set_read_timeout(Some(POLL))?;
         let ports = Ports { ours: kept.local_addr()?.port(), theirs: flow.to.port() };
-        Ok(Self { flow, ports, out: out.into(), ear, _kept: kept })
+        Ok(Self { flow, ports, out: out.into(), answers, _kept: kept })
     }
 
-    fn knock(&self) -> Result<(), io::Error> {
+    fn send(&self) -> Result<(), io::Error> {
         let segment = self.ports.segment(self.flow.from, self.flow.to.ip());
         self.out.send_to(&segment, SocketAddr::new(self.flow.to.ip(), 0)).map(drop)
     }
 
-    /// Whether an answer has come, or comes at once.
-    fn is_answered(&self) -> io::Result<bool> {
-        let until = Instant::now() + POLL;
+    /// Whether an answer comes within this time.
+    fn is_answered(&self, limit: Duration) -> io::Result<bool> {
+        let until = Instant::now() + limit;
         let mut packet = [0; LARGEST];
-        while Instant::now() < until {
-            match self.ear.recv_from(&mut packet) {
-                Ok((len, from)) => {
-                    let answers = packet.get(..len).is_some_and(|packet| self.answers(packet));
-                    if from.ip() == self.flow.to.ip() && answers {
-                        return Ok(true);
-                    }
-                }
+        loop {
+            match self.answers.recv(&mut packet) {
+                Ok(len) if packet.get(..len).is_some_and(|packet| self.is_answer(packet)) => return Ok(true),
+                Ok(_) => {}
                 Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
                 Err(error) => return Err(error),
             }
+            if Instant::now() > until {
+                return Ok(false);
+            }
         }
-        Ok(false)
     }
 
-    fn answers(&self, packet: &[u8]) -> bool {
+    fn is_answer(&self, packet: &[u8]) -> bool {
         let header = match self.flow.from {
             // Raw sockets of IPv4 deliver the IP header too.
             IpAddr::V4(_) => packet.first().map_or(0, |first| usize::from(first & 15) * 4),
@@ -242,6 +218,7 @@ fn open(from: SocketAddr, kind: SockType) -> Result<OwnedFd, nix::Error> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::scripted;
     use super::*;
 
     /// Nothing protects what a host sends itself.
@@ -250,13 +227,32 @@ mod tests {
         for address in ["127.0.0.1", "::1"] {
             let from: IpAddr = address.parse().unwrap();
             let free = TcpListener::bind((from, 0)).unwrap().local_addr().unwrap();
-            let door = Door::open(Flow { from, to: free }).unwrap();
-            assert!(!door.is_answered().unwrap(), "nobody has knocked");
-            door.knock().unwrap();
-            let begun = Instant::now();
-            while !door.is_answered().unwrap() {
-                assert!(begun.elapsed() < 10 * LIMIT, "{address}");
-            }
+            let opening = Opening::bind(Flow { from, to: free }).unwrap();
+            assert!(!opening.is_answered(POLL).unwrap(), "nothing was sent");
+            opening.send().unwrap();
+            assert!(opening.is_answered(10 * LIMIT).unwrap(), "{address}");
         }
+    }
+
+    /// And that refuses the migration, whatever is counted.
+    #[test]
+    fn an_answer_refuses() {
+        let to = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let counters = || Some(Counters::default().to_message());
+        let many = || std::iter::repeat_with(counters).take(3).collect();
+        let [(_one, ours), (_other, theirs)] = [(); 2].map(|()| scripted::daemon(COMMAND, many(), |_| ()));
+        let policy = tempfile::NamedTempFile::new().unwrap();
+        let daemons = [(Side::Source, &*ours), (Side::Destination, &*theirs)];
+        let found = attempt(daemons, policy.path(), Flow { from: to.ip(), to });
+        assert!(matches!(found, Err(ClearError::Answered(answered)) if answered == to), "{found:?}");
+    }
+
+    #[test]
+    fn what_only_the_source_has_dropped_refuses() {
+        let to = "192.0.2.2:49152".parse().unwrap();
+        assert!(matches!(seen(true, true, to), Some(Ok(Clear::Dropped))));
+        assert!(matches!(seen(false, true, to), Some(Ok(Clear::Dropped))));
+        assert!(matches!(seen(true, false, to), Some(Err(ClearError::AnsweredInClear(_)))));
+        assert!(seen(false, false, to).is_none());
     }
 }

@@ -4,7 +4,7 @@ use super::MigrateArgs;
 use super::audit;
 use super::caller::Caller;
 use super::channel::{self, ChildSa, Flow};
-use super::clear;
+use super::clear::{self, Clear};
 use super::identity;
 use super::meter::Meter;
 use super::policy::{Action, Policy, PolicyError, Request};
@@ -45,17 +45,20 @@ pub(super) fn requirements(args: &MigrateArgs, vm: &str, to: SocketAddr) -> Exam
         Ok((found, meter)) => (Ok(found), Some(meter)),
         Err(refusal) => (Err(refusal), None),
     };
-    let protected = match &mut meter {
-        Some(meter) => protected(args, meter, to),
-        None => Err(Refusal::new("not examined", "requirement 1 comes first")),
-    };
+    let authorised = authorised(args, &policy, vm, Action::Migrate);
     let (watched, watch) = match watched(args) {
         Ok((found, watch)) => (Ok(found), watch),
         Err(refusal) => (Err(refusal), None),
     };
+    // Nobody else may have clear text sent, which is an alarm if it is much.
+    let in_clear = authorised.is_ok() && watched.is_ok();
+    let protected = match &mut meter {
+        Some(meter) => protected(args, meter, to, in_clear),
+        None => Err(Refusal::new("not examined", "requirement 1 comes first")),
+    };
     let requirements = vec![
         Requirement::of(1, AUTHENTICATED, first),
-        Requirement::of(2, AUTHORISED, authorised(args, &policy, vm, Action::Migrate)),
+        Requirement::of(2, AUTHORISED, authorised),
         Requirement::of(3, PROTECTED, protected),
         Requirement::of(4, WATCHED, watched),
     ];
@@ -119,7 +122,13 @@ pub(super) fn authorised(
     }
 }
 
-fn protected(args: &MigrateArgs, meter: &mut Meter, to: SocketAddr) -> Result<String, Refusal> {
+/// `in_clear`: whether a packet is sent around the Child SA.
+fn protected(
+    args: &MigrateArgs,
+    meter: &mut Meter,
+    to: SocketAddr,
+    in_clear: bool,
+) -> Result<String, Refusal> {
     let (sa, suite) = (&meter.sa, meter.sa.suite());
     if !sa.is_strong() {
         return Err(Refusal::new(
@@ -134,12 +143,16 @@ fn protected(args: &MigrateArgs, meter: &mut Meter, to: SocketAddr) -> Result<St
             "check that nothing uses the port at the destination, and that no firewall drops it",
         )
     })?;
-    let clear = clear::attempt(meter, args.daemons(), flow).map_err(|error| {
-        Refusal::new(
-            error.to_string(),
-            "check the policies of the destination (swanctl --list-pols) and its ports (testudo status)",
-        )
-    })?;
+    let clear = match in_clear {
+        false => Clear::Untried("requirements 2 and 4 come first".to_owned()),
+        true => clear::attempt(args.daemons(), &args.policy, flow).map_err(|error| {
+            Refusal::new(
+                error.to_string(),
+                "check the policies of the destination (swanctl --list-pols), its ports (testudo status), \
+                 and at the source that packets with testudod's mark are not routed into the TUN (ip rule)",
+            )
+        })?,
+    };
     Ok(format!(
         "{suite}; a probe of port {} crossed the SA ({} out, {} in), and {}",
         to.port(),

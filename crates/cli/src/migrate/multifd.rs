@@ -86,8 +86,11 @@ pub(super) fn choose(args: &MigrateArgs, source: &mut Vm, destination: &mut Vm) 
         Multifd::Auto => {}
     }
     for vm in [source, destination] {
-        if !is_able(&vm.execute("query-migrate-capabilities", json!({})).unwrap_or_default()) {
-            return Choice::of(None, format!("QEMU at the {} has no multifd", vm.side()));
+        let side = vm.side();
+        match vm.execute("query-migrate-capabilities", json!({})) {
+            Ok(answer) if is_able(&answer) => {}
+            Ok(_) => return Choice::of(None, format!("QEMU at the {side} has no multifd")),
+            Err(error) => return Choice::of(None, format!("QEMU at the {side}: {error}")),
         }
     }
     let mut hosts = Vec::new();

@@ -14,6 +14,8 @@ use toml::de::{DeTable, DeValue};
 mod tests;
 
 const RULE_KEYS: &[&str] = &["user", "vm", "to", "actions"];
+/// testudod cuts an identity that is longer.
+const MAX_IDENTITY: usize = 512;
 const HOST_KEYS: &[&str] = &["address", "identities"];
 /// In a rule: every virtual machine.
 const ANY: &str = "*";
@@ -140,12 +142,13 @@ impl Policy {
     }
 
     fn add_host(&mut self, table: &Table<'_>) -> Result<(), KeyError> {
-        const ADDRESS: &str = "an address that no other [[host]] has";
-        const IDENTITIES: &str = "an array of identities, at least one";
+        const ADDRESS: &str = "an IPv4 or IPv6 address that no other [[host]] has";
+        const IDENTITIES: &str =
+            "an array of identities without '?' and of fewer than 512 octets, at least one";
         let host = Host {
             line: table.line(),
             address: table.text("address", ADDRESS, |text| text.parse().ok())?,
-            identities: table.list("identities", IDENTITIES, not_empty)?,
+            identities: table.list("identities", IDENTITIES, identity)?,
         };
         if self.host(host.address).is_some() {
             return Err(table.wrong("address", ADDRESS));
@@ -190,6 +193,13 @@ impl Rule {
             && self.actions.contains(&action)
             && to.is_none_or(|to| self.to.iter().any(|prefix| prefix.contains(to)))
     }
+}
+
+/// An identity as testudod lists it. It lists `?` for what is not ASCII, and cuts what is longer, so
+/// several identities would be the same.
+fn identity(text: &str) -> Option<String> {
+    let is_whole = text.len() < MAX_IDENTITY && text.bytes().all(|octet| octet.is_ascii() && octet != b'?');
+    not_empty(text).filter(|_| is_whole)
 }
 
 fn not_empty(text: &str) -> Option<String> {

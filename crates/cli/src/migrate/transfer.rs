@@ -143,9 +143,6 @@ impl Transfer<'_, '_> {
             }
             progress.doing(describe(&migration));
             self.loads.look();
-            if let Some(hold) = &mut self.hold {
-                hold.look();
-            }
             let transferred = migration.number("/ram/transferred");
             if transferred > sent {
                 (sent, moved) = (transferred, Instant::now());
@@ -160,6 +157,8 @@ impl Transfer<'_, '_> {
                         BreakOff::TooLate if stalled => return self.abandon_source(cause),
                         BreakOff::TooLate | BreakOff::Unclear => {}
                     }
+                } else if let Some(hold) = &mut self.hold {
+                    hold.look();
                 }
             } else if stalled {
                 return End::Undecided(Cause::Stalled(patience));

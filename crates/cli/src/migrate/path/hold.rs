@@ -32,6 +32,7 @@ pub(in crate::migrate) struct Hold<'a> {
     holder: String,
     mtu: u16,
     posts: Vec<Post<'a>>,
+    told: Vec<Side>,
     latest: Instant,
 }
 
@@ -45,7 +46,7 @@ struct Post<'a> {
 
 impl<'a> Hold<'a> {
     pub(in crate::migrate) fn begin(holder: String, mtu: u16) -> Self {
-        Self { holder, mtu, posts: Vec::new(), latest: Instant::now() }
+        Self { holder, mtu, posts: Vec::new(), told: Vec::new(), latest: Instant::now() }
     }
 
     /// Tells a testudod, whose peer has this address.
@@ -56,14 +57,16 @@ impl<'a> Hold<'a> {
         remote: IpAddr,
     ) -> Result<(), Error> {
         let post = Post { side, socket, remote };
-        post.tell(&self.holder, self.mtu, ANSWER_LIMIT)?;
+        // One that has not answered may have heard it, and is told to forget it too.
         self.posts.push(post);
+        post.tell(&self.holder, self.mtu, ANSWER_LIMIT)?;
+        self.told.push(side);
         Ok(())
     }
 
-    /// The testudods that have been told.
-    pub(in crate::migrate) fn told(&self) -> Vec<Side> {
-        self.posts.iter().map(|post| post.side).collect()
+    /// The testudods that have answered.
+    pub(in crate::migrate) fn told(&self) -> &[Side] {
+        &self.told
     }
 
     /// Tells them again from time to time.

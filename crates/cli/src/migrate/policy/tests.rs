@@ -87,9 +87,11 @@ fn a_wrong_key_is_refused_with_its_place() {
         ),
         (
             ("\"2001:db8::2\"\n", "\"192.0.2.2\"\n"),
-            "19: host[1].address: found \"192.0.2.2\", expected an address",
+            "19: host[1].address: found \"192.0.2.2\", expected an IPv4 or IPv6 address",
         ),
         (("[\"CN=b, O=Example\"]", "[]"), "20: host[1].identities: found an array, expected an array of id"),
+        (("CN=b, O", "CN=M\u{fc}ller, O"), "20: host[1].identities: found"),
+        (("CN=b, O", "CN=M?ller, O"), "20: host[1].identities: found"),
         (("[\"CN=b, O=Example\"]", "[\"\"]"), "20: host[1].identities: found \"\", expected an array of id"),
         (("\"old-b.example.org\"", "7"), "16: host[0].identities: found 7, expected an array of identities"),
         (("identities", "identity"), "16: host[0].identity: found an unknown key, expected one of"),
