@@ -79,8 +79,8 @@ pub(crate) struct MigrateArgs {
     /// Who may migrate what.
     #[arg(long, value_name = "FILE", default_value = "/etc/testudo/migration.toml")]
     policy: PathBuf,
-    /// Sends memory by this number of further connections, by none (off), or by as many as workers and
-    /// processors of both hosts allow (auto).
+    /// Sends memory by this number of further connections, by none (off), or by as many as workers
+    /// and processors of both hosts allow (auto).
     #[arg(long, value_name = "N", default_value = "auto")]
     multifd: Multifd,
     /// The most octets a second.

@@ -61,8 +61,8 @@ impl HeldMtus {
 }
 
 impl DataPath {
-    /// A holder says that a path takes no more than `mtu`, for a minute. `None` if too much is held;
-    /// otherwise what the path takes now, and whether that is news.
+    /// A holder says that a path takes no more than `mtu`, for a minute. `None` if too much is
+    /// held; otherwise what the path takes now, and whether that is news.
     pub(crate) fn hold_path_mtu(&mut self, remote: IpAddr, holder: &str, mtu: u16) -> Option<(u16, bool)> {
         let before = self.mtus.of(&self.fib, remote);
         if !self.mtus.held.hold(boottime(), remote, holder, mtu) {

@@ -1,4 +1,5 @@
-//! What clients of VICI say of paths while they use them. The other nodes of a cluster are not told.
+//! What clients of VICI say of paths while they use them. The other nodes of a cluster are not
+//! told.
 
 use super::Gateway;
 use crate::datapath::{HOLD, Released};

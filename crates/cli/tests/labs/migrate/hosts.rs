@@ -191,8 +191,8 @@ impl Hosts {
         process
     }
 
-    /// Both testudods have been told that the path takes so many octets, or a number that begins so,
-    /// and then that the migration has ended.
+    /// Both testudods have been told that the path takes so many octets, or a number that begins
+    /// so, and then that the migration has ended.
     pub(crate) fn forget_the_path(&self, mtu: &str) {
         for (daemon, remote) in self.daemons.iter().zip([Side::Two, Side::One]) {
             let path = format!("the path to {} takes packets of ", remote.outer(self.family));
