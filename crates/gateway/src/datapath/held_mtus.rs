@@ -14,7 +14,7 @@ pub(crate) const HOLD: Duration = Duration::from_secs(60);
 /// Bound on what is held at the same time.
 const MAX_HELD: usize = 1024;
 
-/// What takes no more than so many octets, by path and holder.
+/// The MTUs that holders name, by path and holder.
 #[derive(Default)]
 pub(super) struct HeldMtus(BTreeMap<(IpAddr, String), Held>);
 
@@ -69,11 +69,14 @@ impl DataPath {
             return None;
         }
         let after = self.mtus.of(&self.fib, remote);
-        self.sas.set_path_mtu(remote, after);
+        // A worker may know less of one SA's path.
+        if after != before {
+            self.sas.set_path_mtu(remote, after);
+        }
         Some((after, after != before))
     }
 
-    /// A holder says nothing of any path any more.
+    /// Forgets what a holder says of paths.
     pub(crate) fn release_path_mtus(&mut self, holder: &str) -> Vec<Released> {
         let released = self.mtus.held.release(holder);
         self.restore(released)
