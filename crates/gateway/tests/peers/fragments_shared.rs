@@ -3,9 +3,11 @@
 
 use crate::common::{Pair, SOON, Scenario};
 use crate::workers::{is_balanced, number};
+use nix::sys::signal::Signal;
 use nix::sys::socket::setsockopt;
 use nix::sys::socket::sockopt::RcvBufForce;
 use std::net::UdpSocket;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 use testudo_lab::gateway::Kind;
 use testudo_lab::topology::{Family, Side};
@@ -21,6 +23,9 @@ const OCTETS: usize = 7000;
 /// Datagrams that are on their way at a time: bursts that fill a port. A kernel gives a datagram up
 /// when more than 64 fragments have come between two of its own (`ipfrag_max_dist`).
 const AT_A_TIME: u32 = 24;
+/// Datagrams that pile up: 450 fragments, and 900 pieces, for which the ports have frames. When 16
+/// bursts more were full than were not, a worker that sleeps is woken: that takes three piles.
+const PILE: u32 = 75;
 const ROOM: usize = 16 << 20;
 /// How long the hosts talk before somebody looks whether workers have helped each other.
 const PHASE: Duration = Duration::from_secs(1);
@@ -66,10 +71,12 @@ impl Line {
         self.far.set_read_timeout(Some(SOON)).unwrap();
     }
 
+    fn send(&self, numbers: Range<u32>) {
+        numbers.for_each(|number| assert_eq!(self.near.send(&datagram(number)).unwrap(), OCTETS));
+    }
+
     /// Each once and as it was, and none has overtaken another.
-    fn carry(&self, pair: &Pair, first: u32) {
-        let numbers = first..first + AT_A_TIME;
-        numbers.clone().for_each(|number| assert_eq!(self.near.send(&datagram(number)).unwrap(), OCTETS));
+    fn get(&self, pair: &Pair, numbers: Range<u32>) {
         let mut got = vec![0; OCTETS + 1];
         for number in numbers {
             let came = self.far.recv(&mut got);
@@ -107,14 +114,34 @@ fn talk(pair: &Pair, lines: &[&Line]) {
             scope.spawn(|| {
                 let begun = Instant::now();
                 let rounds = (0..).step_by(AT_A_TIME as usize).take_while(|_| begun.elapsed() < PHASE);
-                rounds.for_each(|first| line.carry(pair, first));
+                rounds.map(|first| first..first + AT_A_TIME).for_each(|numbers| {
+                    line.send(numbers.clone());
+                    line.get(pair, numbers);
+                });
             });
         }
     });
 }
 
+/// What has piled up in side one's port while its testudod stood still comes in full bursts, of
+/// which a worker gives some away. What a socket sends while testudod takes it seldom fills one.
+fn pile_up(pair: &mut Pair, line: &Line) {
+    let mut signal = |signal| pair.one.process().signal(signal).unwrap();
+    signal(Signal::SIGSTOP);
+    line.send(0..PILE);
+    signal(Signal::SIGCONT);
+    line.get(pair, 0..PILE);
+}
+
 /// So many packets in which a worker had a part show that it has one.
 const ENOUGH: u64 = 20;
+
+/// Whether that many packets were helped with, joined or split at each of these sides.
+fn have(pair: &Pair, what: &str, sides: &[Side]) -> Result<(), String> {
+    let found: Vec<u64> = sides.iter().map(|side| total(pair, *side, what)).collect();
+    let enough = found.iter().all(|found| *found >= ENOUGH);
+    if enough { Ok(()) } else { Err(format!("{what} {found:?}")) }
+}
 
 /// One flow of each family in each direction. At side one, one worker has the packets and the other
 /// helps; at side two both have some.
@@ -124,7 +151,7 @@ fn large_datagrams_cross_two_workers() {
     // work, and on a busy machine none ever rests. So one worker of side one has no queue: it helps.
     let scenario = Scenario::new("frag-shared", Kind::Testudo).queues([1, 2]).outer(Family::V6);
     let scenario = scenario.outer_mtu(OUTER_MTU).settings("\n[worker]\ncount = 2\n").large();
-    let pair =
+    let mut pair =
         scenario.start_with(|_, connection| connection.more_child = vec!["replay_window = 8192".into()]);
     pair.up(Side::One);
     let lines: Vec<Line> =
@@ -135,15 +162,17 @@ fn large_datagrams_cross_two_workers() {
     // each worker is on its own.
     let [six, four] =
         [true, false].map(|v6| lines.iter().filter(|line| line.is_v6() == v6).collect::<Vec<_>>());
-    let have = |what: &str, sides: &[Side], lines: &[&Line]| {
-        talk(&pair, lines);
-        let found: Vec<u64> = sides.iter().map(|side| total(&pair, *side, what)).collect();
-        let enough = found.iter().all(|found| *found >= ENOUGH);
-        Ok(if enough { Ok(()) } else { Err(format!("{what} {found:?}")) })
+    let help = || {
+        pile_up(&mut pair, six[0]);
+        Ok(have(&pair, "helped", &SIDES[..1]))
     };
-    let cases = [("helped", &SIDES[..1], &six), ("joined", &SIDES, &six), ("split", &SIDES, &four)];
-    for (what, sides, lines) in cases {
-        wait_until(what, SOON, || have(what, sides, lines)).unwrap();
+    wait_until("help", SOON, help).unwrap();
+    for (what, lines) in [("joined", &six), ("split", &four)] {
+        let talked = || {
+            talk(&pair, lines);
+            Ok(have(&pair, what, &SIDES))
+        };
+        wait_until(what, SOON, talked).unwrap();
     }
     for side in SIDES {
         wait_until("balanced counters", SOON, || Ok(is_balanced(&pair, side))).unwrap();
