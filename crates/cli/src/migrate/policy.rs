@@ -195,8 +195,8 @@ impl Rule {
     }
 }
 
-/// An identity as testudod lists it. It lists `?` for what is not ASCII, and cuts what is longer, so
-/// several identities would be the same.
+/// An identity as testudod lists it. It lists `?` for what is not ASCII, and cuts what is longer:
+/// several identities would look the same.
 fn identity(text: &str) -> Option<String> {
     let is_whole = text.len() < MAX_IDENTITY && text.bytes().all(|octet| octet.is_ascii() && octet != b'?');
     not_empty(text).filter(|_| is_whole)

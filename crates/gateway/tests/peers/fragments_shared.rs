@@ -148,7 +148,7 @@ fn have(pair: &Pair, what: &str, sides: &[Side]) -> Result<(), String> {
 #[test]
 fn large_datagrams_cross_two_workers() {
     // A kernel may deal the fragments of one flow out to all queues. Then each worker has its own
-    // work, and on a busy machine none ever rests. So one worker of side one has no queue: it helps.
+    // work, and on a busy machine none ever rests. So one worker of side one has no queue.
     let scenario = Scenario::new("frag-shared", Kind::Testudo).queues([1, 2]).outer(Family::V6);
     let scenario = scenario.outer_mtu(OUTER_MTU).settings("\n[worker]\ncount = 2\n").large();
     let mut pair =
