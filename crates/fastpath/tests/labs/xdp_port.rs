@@ -20,8 +20,12 @@ use testudo_wire::offload::fill_open;
 
 const STAMP: [u8; 4] = [0x54, 1, 7, 0];
 
+/// The kernel releases a queue by deferred work, which may get no processor for seconds.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 fn config(name: &str, index: u16) -> XdpConfig {
-    XdpConfig { rx_ring: 256, tx_ring: 256, ..XdpConfig::new(PortIndex(index), name) }
+    let usual = XdpConfig::new(PortIndex(index), name);
+    XdpConfig { rx_ring: 256, tx_ring: 256, patience: PATIENCE, ..usual }
 }
 
 fn open(name: &str, index: u16, pool: &FramePool) -> (XdpPort, Redirect) {

@@ -153,13 +153,18 @@ fn told_rows(ingress: fn(&mut GroupConfig), rows_per_ms: u64) -> usize {
 /// There the others do not see the packets themselves.
 #[test]
 fn row_clocks_that_move_fast_go_out_more_often_behind_routers() {
-    let routed = |config: &mut GroupConfig| config.ingress = Ingress::Routed;
+    let routed = |config: &mut GroupConfig| {
+        (config.ingress, config.peer_window) = (Ingress::Routed, 1024);
+    };
     let flooded = told_rows(|_| {}, 1000);
     assert_eq!(told_rows(routed, 1), flooded);
     let fast = told_rows(routed, 10);
     assert!((2 * flooded..60).contains(&fast), "{fast}");
     let fastest = told_rows(routed, 1000);
     assert!((fast + 20..=100).contains(&fastest), "{fastest}");
+    // Half the smallest window, of 32 numbers, is eight rows of two nodes.
+    let small = |config: &mut GroupConfig| config.ingress = Ingress::Routed;
+    assert!(told_rows(small, 1) > flooded);
 }
 
 /// Heartbeats of nodes 2 and 3 to node 1, as somebody on the way keeps them.
