@@ -109,8 +109,8 @@ pub(super) fn attempt(
     attempt().unwrap_or_else(|error: UntriedError| Ok(Clear::Untried(error.to_string())))
 }
 
-/// What both testudods have dropped of clear text while no answer was heard. Somebody else's packet
-/// at the source alone refuses nothing: the destination's testudod has to have missed ours.
+/// What both testudods have dropped of clear text while no answer was heard. Another packet at the
+/// source alone refuses nothing: the destination's testudod has to have missed ours.
 fn seen(came: bool, dropped: bool, to: SocketAddr) -> Option<Result<Clear, ClearError>> {
     match (came, dropped) {
         (_, true) => Some(Ok(Clear::Dropped)),

@@ -1,4 +1,4 @@
-//! As whom both hosts have authenticated, and as whom the policy expects them to.
+//! The identities of both hosts: those that they have proven, and those that the policy expects.
 
 use super::channel::{ChildSa, Flow};
 use super::policy::{Policy, PolicyError};

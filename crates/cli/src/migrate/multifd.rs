@@ -21,7 +21,7 @@ mod tests;
 const CAPABILITY: &str = "multifd";
 /// One further connection does what the first would have done.
 const MIN: u64 = 2;
-/// More than so many are the operator's to ask for.
+/// More are the operator's to ask for.
 const MAX: u64 = 8;
 /// Of a connection: one for the thread of QEMU, one for the worker.
 const PROCESSORS_PER_CONNECTION: u64 = 2;

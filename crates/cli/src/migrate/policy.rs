@@ -1,4 +1,4 @@
-//! Who may migrate what, and as whom the hosts authenticate: `/etc/testudo/migration.toml`.
+//! Who may migrate what, and the identities of the hosts: `/etc/testudo/migration.toml`.
 
 use super::caller::Caller;
 use std::fmt;
@@ -59,7 +59,7 @@ pub(super) struct Policy {
     hosts: Vec<Host>,
 }
 
-/// As whom a host authenticates.
+/// The identities under which a host may authenticate.
 #[derive(Debug)]
 pub(super) struct Host {
     pub(super) line: usize,

@@ -59,8 +59,8 @@ impl MissedRows {
         counted.saturating_add(missed)
     }
 
-    /// Another node's clock shows this row; a peer's window holds so many rows. Only the control
-    /// thread calls it.
+    /// Another node's clock shows this row; `window` is what a peer's window holds, in rows. Only
+    /// the control thread calls it.
     fn raise(&self, home: Shard, counted: u64, row: u64, window: u64) {
         let behind = row.saturating_sub(self.add_to(home, counted));
         self.past_window.fetch_add(behind.saturating_sub(window), Relaxed);

@@ -38,7 +38,7 @@ pub(crate) fn path_mtu(text: &str) -> Result<u16, Why> {
     octets.filter(|octets| *octets >= 576).ok_or_else(|| expected("a number of octets from 576 to 65535"))
 }
 
-/// Who says what a path takes: a name that nobody else uses.
+/// The holder of a path's MTU: a name that no other client uses.
 pub(crate) fn holder(text: &str) -> Result<&str, Why> {
     let is_name = !text.is_empty() && text.len() <= 255;
     if is_name { Ok(text) } else { Err(expected("a name of up to 255 octets")) }

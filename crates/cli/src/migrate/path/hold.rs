@@ -21,7 +21,7 @@ const AGAIN_LIMIT: Duration = Duration::from_secs(2);
 /// A testudod takes names of up to 255 octets.
 const MAX_NAME: usize = 50;
 
-/// Who says it: the same for the command that begins a migration and the one that verifies it.
+/// The holder: the same for the command that begins a migration and the one that verifies it.
 pub(in crate::migrate) fn holder(name: &str, uuid: &str) -> String {
     let name: String = name.chars().take(MAX_NAME).collect();
     format!("migration of {name} {uuid}")

@@ -47,7 +47,7 @@ impl RowClocks {
         self.due.is_some_and(|due| due <= now).then(|| self.take(config, nodes, now))
     }
 
-    /// Takes the clocks that are to be sent now, in a cluster of so many nodes.
+    /// Takes the clocks that are to be sent now, in a cluster of `nodes`.
     pub(super) fn take(&mut self, config: &GroupConfig, nodes: usize, now: Time) -> Vec<(Shard, u64)> {
         if config.ingress == Ingress::Routed {
             let moved = |(shard, rows): &(Shard, u64)| Some(rows.saturating_sub(*self.sent.get(shard)?));
