@@ -191,25 +191,17 @@ fn migrate(args: &MigrateArgs, to: SocketAddr) -> Result<(Report, bool), Migrate
     report.multifd = Some(multifd);
     // Without a new begin it counts from the probe on.
     let _uncounted = examined.meter.as_mut().map(Meter::begin);
-    let begun = match interrupted.load(Ordering::Relaxed) {
-        true => None,
-        false => Some(transfer::begin(&mut source, &mut destination, &wishes)),
-    };
-    match begun {
-        None => {
-            report.result = Some("cancelled");
-            report.reason = Some("interrupted before it began; both QEMUs are as they were".to_owned());
-        }
-        Some(Ok(())) => {
-            let mut meter = examined.meter;
-            let beside = Beside { watch: examined.watch, hold: hold.as_mut() };
-            conclude(args, (source, destination), beside, &interrupted, &mut report);
-            report.packets = meter.as_mut().and_then(|meter| meter.read().ok());
-        }
-        Some(Err(error)) => {
-            report.end(&End::Failed(error.to_string()));
-            report.settle(settle::settle(&mut source, &mut destination, false));
-        }
+    if interrupted.load(Ordering::Relaxed) {
+        report.result = Some("cancelled");
+        report.reason = Some("interrupted before it began; both QEMUs are as they were".to_owned());
+    } else if let Err(error) = transfer::begin(&mut source, &mut destination, &wishes) {
+        report.end(&End::Failed(error.to_string()));
+        report.settle(settle::settle(&mut source, &mut destination, false));
+    } else {
+        let mut meter = examined.meter;
+        let beside = Beside { watch: examined.watch, hold: hold.as_mut() };
+        conclude(args, (source, destination), beside, &interrupted, &mut report);
+        report.packets = meter.as_mut().and_then(|meter| meter.read().ok());
     }
     if let (Some(hold), Some(path)) = (hold, &mut report.path) {
         path.restored = hold.end();

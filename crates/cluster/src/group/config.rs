@@ -154,6 +154,10 @@ impl GroupConfig {
     /// The highest version that this build speaks.
     pub const NEWEST: u8 = crate::update::NEWEST;
 
+    /// What a peer's replay window holds if nothing else is said: RFC 4303 §3.4.3 asks for 32
+    /// numbers.
+    pub const PEER_WINDOW: u64 = 32;
+
     /// The default times, for one link.
     pub fn new(node: NodeId, nodes: Vec<NodeId>, key: ClusterKey) -> Self {
         Self {
@@ -167,7 +171,7 @@ impl GroupConfig {
             no_quorum: NoQuorum::default(),
             quorum: QuorumRule::default(),
             ingress: Ingress::default(),
-            peer_window: 32,
+            peer_window: Self::PEER_WINDOW,
             patience: Duration::from_secs(30),
             speaks: Self::NEWEST,
         }

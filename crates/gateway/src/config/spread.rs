@@ -4,9 +4,8 @@ use super::ClusterSettings;
 use crate::reader::{ConfigError, Section};
 use std::collections::BTreeMap;
 use testudo_base::lane::Spread;
+use testudo_cluster::group::GroupConfig;
 
-/// What a peer's replay window holds if nothing else is said: RFC 4303 §3.4.3 asks for 32 numbers.
-pub(super) const PEER_WINDOW: u64 = 32;
 /// More than the widest window that Testudo itself has.
 const MAX_WINDOW: u64 = 1 << 20;
 
@@ -24,7 +23,7 @@ pub(super) fn parse(
         let schemes = "\"session-hash\", \"packet-hash\", \"packet-rr\" or \"packet-sqf\"";
         let named = |s: &str| Spread::ALL.into_iter().find(|spread| spread.name() == s);
         let scheme = section.string("scheme", schemes, named)?;
-        let window = section.integer("peer_window", 32, MAX_WINDOW)?.unwrap_or(PEER_WINDOW);
+        let window = section.integer("peer_window", 32, MAX_WINDOW)?.unwrap_or(GroupConfig::PEER_WINDOW);
         let (no_connection, no_scheme) =
             (section.missing("connection", expected), section.missing("scheme", schemes));
         let alone = section.unfit("connection", "a [cluster] over whose nodes it is spread");
@@ -36,5 +35,5 @@ pub(super) fn parse(
         spread.insert(connection, scheme);
         peer_window = Some(peer_window.map_or(window, |smallest| window.min(smallest)));
     }
-    Ok((spread, peer_window.unwrap_or(PEER_WINDOW)))
+    Ok((spread, peer_window.unwrap_or(GroupConfig::PEER_WINDOW)))
 }

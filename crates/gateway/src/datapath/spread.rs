@@ -98,15 +98,18 @@ impl DataPath {
     /// Rows that other nodes have seen and this node's filter has not, since the start. Behind
     /// routers a node does not see the packets of others, and misses nothing.
     pub(crate) fn rows_missed(&self) -> u64 {
-        let flooded = self.cluster.as_ref().filter(|_| !self.is_routed());
-        flooded.map_or(0, |cluster| cluster.clocks.missed.total.load(Relaxed))
+        self.missed(|missed| &missed.total)
     }
 
     /// Of [`Self::rows_missed`], those by which this node was further behind the others than the
     /// window of a peer reaches.
     pub(crate) fn rows_past_window(&self) -> u64 {
+        self.missed(|missed| &missed.past_window)
+    }
+
+    fn missed(&self, count: impl Fn(&MissedRows) -> &AtomicU64) -> u64 {
         let flooded = self.cluster.as_ref().filter(|_| !self.is_routed());
-        flooded.map_or(0, |cluster| cluster.clocks.missed.past_window.load(Relaxed))
+        flooded.map_or(0, |cluster| count(&cluster.clocks.missed).load(Relaxed))
     }
 
     /// This node accepts packets of these lanes from now on. Numbers that other nodes may have
