@@ -27,11 +27,23 @@ pub enum Spread {
     PacketRr,
     /// Each packet takes a lane on which few octets were sent lately.
     PacketSqf,
+    /// Sessions take turns, and all packets of a session take its lane.
+    SessionRr,
+    /// Each session takes a lane on which few octets were sent lately, and all of its packets take
+    /// that lane.
+    SessionSqf,
 }
 
 impl Spread {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::SessionHash, Self::PacketHash, Self::PacketRr, Self::PacketSqf];
+    pub const ALL: [Self; 6] = [
+        Self::SessionHash,
+        Self::SessionRr,
+        Self::SessionSqf,
+        Self::PacketHash,
+        Self::PacketRr,
+        Self::PacketSqf,
+    ];
 
     /// Its name in the configuration.
     pub fn name(self) -> &'static str {
@@ -40,20 +52,27 @@ impl Spread {
             Self::PacketHash => "packet-hash",
             Self::PacketRr => "packet-rr",
             Self::PacketSqf => "packet-sqf",
+            Self::SessionRr => "session-rr",
+            Self::SessionSqf => "session-sqf",
         }
     }
 
     /// True if all packets of a session take one lane.
     pub fn is_by_session(self) -> bool {
-        self == Self::SessionHash
+        matches!(self, Self::SessionHash | Self::SessionRr | Self::SessionSqf)
+    }
+
+    /// True if sessions take turns ([`crate::session`]).
+    pub fn has_sessions(self) -> bool {
+        self.is_by_session() && self.turns().is_some()
     }
 
     /// How lanes take turns. `None` if a hash decides.
     pub fn turns(self) -> Option<Rule> {
         match self {
             Self::SessionHash | Self::PacketHash => None,
-            Self::PacketRr => Some(Rule::RoundRobin),
-            Self::PacketSqf => Some(Rule::ShortestQueue),
+            Self::PacketRr | Self::SessionRr => Some(Rule::RoundRobin),
+            Self::PacketSqf | Self::SessionSqf => Some(Rule::ShortestQueue),
         }
     }
 

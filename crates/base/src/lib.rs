@@ -10,6 +10,7 @@
 pub mod lane;
 pub mod prefix;
 pub mod reasons;
+pub mod session;
 pub mod shard;
 pub mod siphash;
 pub mod spi;

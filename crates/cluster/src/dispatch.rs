@@ -29,6 +29,7 @@ use testudo_base::lane::{self, Spread};
 use testudo_base::shard::ShardSet;
 use testudo_base::siphash::SipKey;
 use testudo_base::spi::{Shard, Spi};
+use testudo_base::turn::InTurn;
 
 /// The home of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,8 +73,8 @@ pub struct Ownership {
     pub ike: ShardSet,
     /// True for the one node that answers for the VIPs where nothing else decides.
     pub default_host: bool,
-    /// All nodes of the view let the lanes of spread tunnels take turns ([`testudo_base::turn`]).
-    pub in_turn: bool,
+    /// Which lanes of spread tunnels all nodes of the view let take turns ([`testudo_base::turn`]).
+    pub in_turn: InTurn,
 }
 
 impl Ownership {

@@ -64,6 +64,7 @@ use heartbeat::Heartbeat;
 use lease::Leases;
 use outbox::Outbox;
 use queue::EngineQueue;
+use testudo_base::session::Told;
 use testudo_base::shard::ShardSet;
 use testudo_base::spi::Shard;
 use testudo_ike::output::{LogLevel, Time};
@@ -133,6 +134,9 @@ impl Group {
             Some((sender, Body::RowClocks(clocks))) => {
                 self.vitals.row_clocks_told(&mut self.core, sender, clocks);
             }
+            Some((sender, Body::Sessions(number, told))) => {
+                self.vitals.sessions_told(&mut self.core, sender, number, told);
+            }
             Some((sender, Body::Rest(of, rest))) => self.rest_came(now, sender.node, of, rest),
             Some((sender, Body::Missing(_, of))) => {
                 if let Some(running) = self.views.running_at(&of)
@@ -188,6 +192,17 @@ impl Group {
     /// spread tunnels.
     pub fn set_row_clocks(&mut self, clocks: Vec<(Shard, u64)>) {
         self.vitals.set_row_clocks(clocks);
+    }
+
+    /// True if [`Self::handle_timeout`] would send a heartbeat now.
+    pub fn is_heartbeat_due(&self, now: Time) -> bool {
+        self.vitals.is_due(now)
+    }
+
+    /// What goes to the other nodes beside the next heartbeat, of the slots of sessions. To be left
+    /// empty while a member runs a version without them.
+    pub fn set_sessions(&mut self, told: Vec<Told>) {
+        self.vitals.set_sessions(told);
     }
 
     /// Adds an update to the open batch. It leaves with [`Self::flush`], and waits while there is

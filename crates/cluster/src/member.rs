@@ -21,6 +21,7 @@ mod relay;
 mod replication;
 #[cfg(test)]
 mod samples;
+mod sessions;
 mod shards;
 mod status;
 mod view;
@@ -47,6 +48,7 @@ use asks::Asks;
 use configuration::Configuration;
 use nodes::EngineNodes;
 use replication::Replication;
+use sessions::SessionsTold;
 use shards::Shards;
 use shards::takeover::Take;
 use std::net::IpAddr;
@@ -72,6 +74,7 @@ pub struct Member {
     configuration: Configuration,
     asks: Asks,
     engine_nodes: EngineNodes,
+    sessions: SessionsTold,
 }
 
 impl Member {
@@ -91,6 +94,7 @@ impl Member {
             shards: Shards::new(),
             asks: Asks::default(),
             engine_nodes: EngineNodes::default(),
+            sessions: SessionsTold::default(),
         };
         member.shards.update_homes(&mut member.core, now);
         member
@@ -338,6 +342,7 @@ impl Member {
                 GroupOutput::RowClocks(clocks) => {
                     self.core.outputs.push_back(MemberOutput::RowClocks(clocks));
                 }
+                GroupOutput::Sessions { from, told } => self.sessions_told(from, told),
                 GroupOutput::Ports { well } => self.shards.ports(&mut self.core, well),
                 GroupOutput::Fence(until) => {
                     self.core.fence = until;

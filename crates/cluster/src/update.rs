@@ -18,6 +18,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 use testudo_base::shard::ShardSet;
 use testudo_base::spi::{Shard, Spi};
+use testudo_base::turn::InTurn;
 use testudo_ike::delta::Delta;
 use testudo_ike::endpoint::{Contact, Outline, SnapshotVersion};
 use testudo_ike::message::IkeSpi;
@@ -32,10 +33,10 @@ use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 /// the states of IKE SAs. 21 brought [`Effect::Replace`]. 22 brought Child SAs that are spread over
 /// the nodes, 23 [`Ranking::Balanced`] and other lanes. 24 brought [`Op::EngineNodes`]. 25 brought
 /// [`Op::LaneFloors`], [`Op::Prefer`], and SAs of their own for the ESP and AH that nodes relay. 26
-/// brought [`Op::ChildProven`]. 27 brought marks of shared keys into the states of IKE SAs. 28 brought
-/// lanes that take turns.
+/// brought [`Op::ChildProven`]. 27 brought marks of shared keys into the states of IKE SAs. 28
+/// brought lanes that take turns, 29 sessions that do.
 pub(crate) const OLDEST: u8 = 15;
-pub(crate) const NEWEST: u8 = 28;
+pub(crate) const NEWEST: u8 = 29;
 /// The version that brought [`Op::Configure`] and all operations after it, and RFC 6311 in the
 /// states of IKE SAs.
 pub(crate) const CONTROL_PLANE: u8 = 16;
@@ -77,7 +78,20 @@ pub(crate) const PROOFS: u8 = 26;
 const SHARED_KEYS: u8 = 27;
 
 /// The version that brought lanes that take turns ([`testudo_base::turn`]).
-pub(crate) const TURNS: u8 = 28;
+const TURNS: u8 = 28;
+
+/// The version that brought sessions that take turns, of which nodes tell each other
+/// ([`testudo_base::session`]).
+const SESSIONS: u8 = 29;
+
+/// What takes turns between nodes of this version.
+pub(crate) fn in_turn(version: u8) -> InTurn {
+    match version {
+        SESSIONS.. => InTurn::Sessions,
+        TURNS.. => InTurn::Packets,
+        _ => InTurn::Nothing,
+    }
+}
 
 /// How nodes of this version rank for a shard.
 pub(crate) fn ranking(version: u8) -> Ranking {
@@ -386,7 +400,7 @@ impl Op {
         }
     }
 
-    /// The same for a node that knows no turns. Nobody takes any while it is in the view.
+    /// The same for a node that does not know these turns. Nobody takes any while it is in the view.
     fn without_turns(&self) -> Self {
         let mut op = self.clone();
         if let Self::SpreadChild { stripe, .. } | Self::Stripe(stripe) = &mut op {
@@ -418,11 +432,12 @@ impl Op {
 
 /// Encodes an update in this version. The octets hold keys.
 pub(crate) fn encode(version: u8, ops: &[Op]) -> Vec<u8> {
-    let takes_turns = |op: &Op| op.stripe().is_some_and(|stripe| stripe.by.turns().is_some());
-    match version < TURNS && ops.iter().any(takes_turns) {
-        true => encode_as(version, &ops.iter().map(Op::without_turns).collect::<Vec<_>>()),
-        false => encode_as(version, ops),
+    let is_known = |op: &Op| op.stripe().is_none_or(|stripe| in_turn(version).knows(stripe.by));
+    if ops.iter().all(is_known) {
+        return encode_as(version, ops);
     }
+    let known = |op: &Op| if is_known(op) { op.clone() } else { op.without_turns() };
+    encode_as(version, &ops.iter().map(known).collect::<Vec<_>>())
 }
 
 fn encode_as(version: u8, ops: &[Op]) -> Vec<u8> {

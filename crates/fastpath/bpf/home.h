@@ -142,6 +142,12 @@ static __always_inline void advance_clock(const struct arrival *arrival, __u32 s
 		__sync_fetch_and_add(clock, 1);
 }
 
+/* The flag of a cluster that lets lanes take turns as this prefix does. */
+static __always_inline __u32 in_turn_for(__u32 flags)
+{
+	return flags & PREFIX_SPREAD_SESSION ? CLUSTER_SESSIONS_IN_TURN : CLUSTER_IN_TURN;
+}
+
 /* Clear traffic for a protected prefix with these flags. */
 static __always_inline __u32 home_of_prefix(struct xdp_md *ctx, const struct arrival *arrival,
 					    __u32 flags)
@@ -155,7 +161,8 @@ static __always_inline __u32 home_of_prefix(struct xdp_md *ctx, const struct arr
 	    !(arrival->cluster->flags & CLUSTER_ROUTED)) {
 		advance_clock(arrival, shard);
 		/* The others do not count what came here alone. */
-		if (arrival->way != TO_CLUSTER || !(arrival->cluster->flags & CLUSTER_IN_TURN))
+		if (arrival->way != TO_CLUSTER ||
+		    !(arrival->cluster->flags & in_turn_for(flags)))
 			flags &= ~(PREFIX_ROUND_ROBIN | PREFIX_SHORTEST_QUEUE);
 		lane = lane_of_packet(ctx, arrival->cluster, flags);
 		return HOME(lane & LANE_IN_TURN ? HOME_IN_TURN : HOME_PACKETS, lane & 0xff);

@@ -25,6 +25,7 @@
 #define HEAD_OCTETS 64
 #define SHARDS 256
 #define TURN_QUEUES 16
+#define SESSION_SLOTS 8192
 
 /*
  * The owner of these maps. Interface numbers are only valid in the network namespace, identified by
@@ -98,7 +99,7 @@ struct port {
  */
 #define PREFIX_SPREAD_SESSION 128
 #define PREFIX_SPREAD_PACKET 65536
-/* Only with PREFIX_SPREAD_PACKET: lanes take turns, or those with few octets are taken. */
+/* Only with one of the two: lanes take turns, or those with few octets are taken. */
 #define PREFIX_ROUND_ROBIN 131072
 #define PREFIX_SHORTEST_QUEUE 262144
 #define PREFIX_SHARD_SHIFT 8
@@ -119,8 +120,9 @@ struct port {
 #define CLUSTER_ROUTED 8
 /* Some sources are dropped. Also of a lone gateway, whose entry has no other flag. */
 #define CLUSTER_DROPS_SOURCES 16
-/* Lanes take turns: all nodes know how. */
+/* Lanes take turns, by packet and by session: all nodes know how. */
 #define CLUSTER_IN_TURN 32
+#define CLUSTER_SESSIONS_IN_TURN 64
 
 /*
  * What a node keeps of the packets that all nodes get; with CLUSTER_ROUTED, it keeps all. Written
@@ -153,6 +155,21 @@ struct turn {
 	__u32 queues[TURN_QUEUES];
 	__u32 mark; /* what the last mark has shown */
 };
+
+/* The octets that sessions of the spread prefixes of one shard have sent in each lane since a mark. */
+struct lane_queues {
+	__u32 octets[SHARDS];
+};
+
+/*
+ * A word of `sessions`: the tag of the session that has the slot in the upper half, its lane in the
+ * lowest octet. 0 if no session has it.
+ */
+#define SESSION_TAKEN 0x100
+/* Set with each packet; the daemon removes it. */
+#define SESSION_SEEN 0x200
+/* Set with the first packet, so that the daemon knows what is new. */
+#define SESSION_NEW 0x800
 
 /* The beginning of a packet, from the IP header on. */
 struct clear_head {

@@ -121,6 +121,26 @@ struct {
 	__type(value, struct turn);
 } turns SEC(".maps");
 
+/* By shard: which of its lanes a new session takes, if sessions go by octets. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, SHARDS);
+	__type(key, __u32);
+	__type(value, struct lane_queues);
+} lane_queues SEC(".maps");
+
+/*
+ * By slot: the session that has it, if sessions take turns. The daemon maps this into its memory,
+ * and writes it too.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, SESSION_SLOTS);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, __u64);
+} sessions SEC(".maps");
+
 /*
  * Datagrams to port 4500 whose first fragment is for a worker, with its time (nanoseconds since
  * boot).

@@ -32,7 +32,7 @@ mod tests;
 
 pub use bpffs::{BPFFS, Instance};
 pub use cleanup::{Cleaned, cleanup};
-pub use clocks::RowClocks;
+pub use clocks::{RowClocks, SessionTable};
 pub use cluster::{ClusterFilter, KeptShards};
 pub use counters::{CounterSet, FilterCounters};
 pub use error::{FilterError, Result};

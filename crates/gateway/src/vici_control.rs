@@ -438,9 +438,14 @@ impl Control for Gateway {
         let misfit = self.node.as_ref().and_then(Node::misfit);
         let mut report = report(&member.status(), witness, misfit, self.now);
         report.why.extend(self.node.iter().flat_map(|node| node.ingress_faults(self.data.fib())));
-        let rows =
-            [("rows_missed", self.data.rows_missed()), ("rows_past_window", self.data.rows_past_window())];
-        report.counters.extend(rows.map(|(name, rows)| (name.into(), rows)));
+        let sessions = self.data.session_counts();
+        let counts = [
+            ("rows_missed", self.data.rows_missed()),
+            ("rows_past_window", self.data.rows_past_window()),
+            ("sessions_learned", sessions.learned),
+            ("sessions_put_right", sessions.put_right),
+        ];
+        report.counters.extend(counts.map(|(name, count)| (name.into(), count)));
         Some(report)
     }
 

@@ -69,6 +69,8 @@ plants! {
     LaneOwnedTwice = "lane-owned-twice",
     /// A node that has missed a packet counts on through all marks, and is one behind the others.
     MarkIgnored = "mark-ignored",
+    /// A node tells no other of the sessions for which it is the authority.
+    SessionsNotTold = "sessions-not-told",
     /// The standby is the next rank among the nodes that this node does not suspect.
     StandbyBySuspicion = "standby-by-suspicion",
     /// All nodes make IVs under the same sender ID.

@@ -16,6 +16,12 @@ use testudo_ipsec::selector::{AddrRange, TrafficSelector};
 pub const VIP: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 /// A server in the network that the gateway protects.
 pub const SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 9);
+/// The server of one of 2^16 sessions, in [`inner_net`].
+pub fn server(session: u64) -> Ipv4Addr {
+    let [.., c, d] = session.to_be_bytes();
+    Ipv4Addr::new(10, 0, c, d)
+}
+
 /// `children.<name>` of every connection.
 pub const CHILD: &str = "net";
 /// The most peers: each has its own network.

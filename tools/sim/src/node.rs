@@ -347,6 +347,7 @@ impl Host for Node {
                 self.tell_packets(now);
                 let rows = self.rows_of_homes();
                 self.member.show_clocks(now, |home| rows.get(&home).copied().unwrap_or_default());
+                self.member.show_sessions(now, self.dealt.sessions());
                 self.member.handle_timeout(now);
             }
             Input::Link(link, up) => self.member.set_link(now, link, up),
@@ -480,6 +481,9 @@ impl Host for Node {
         counters.push(("whole states told", told.states.messages));
         counters.push(("changes told", told.mid_i.messages + told.mid_r.messages + told.updates.messages));
         counters.push(("changes that do not fit", status.counters.unfit));
+        let [learned, put_right] = self.dealt.followed();
+        counters.push(("sessions learned", learned));
+        counters.push(("sessions put right", put_right));
         counters
     }
 }

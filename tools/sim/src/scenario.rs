@@ -90,6 +90,8 @@ fn spread(seed: u64, peers: usize) -> Vec<Option<Spread>> {
     let by_turns = |spread| match (spread, random.below(4)) {
         (Some(Spread::PacketHash), 0) => Some(Spread::PacketRr),
         (Some(Spread::PacketHash), 1) => Some(Spread::PacketSqf),
+        (Some(Spread::SessionHash), 0) => Some(Spread::SessionRr),
+        (Some(Spread::SessionHash), 1) => Some(Spread::SessionSqf),
         (other, _) => other,
     };
     spread.map(by_turns).collect()

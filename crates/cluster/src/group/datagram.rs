@@ -11,6 +11,7 @@ use super::{ClusterKey, RingId};
 use crate::node::NodeId;
 use aws_lc_rs::hmac;
 use subtle::ConstantTimeEq;
+use testudo_base::session::{SLOTS, Session, Told};
 use testudo_base::spi::Shard;
 
 const MAGIC: [u8; 2] = *b"Tp";
@@ -62,6 +63,9 @@ pub(super) enum Body {
     Missing(NodeId, MessageName),
     /// How far the row clocks of these shards have come at the sender.
     RowClocks(Vec<(Shard, u64)>),
+    /// What the sender says of the slots of sessions. The number grows with each datagram of one
+    /// boot.
+    Sessions(u64, Vec<Told>),
     /// What the layer above of one node has sent to that of another ([`super::Group::relay`]).
     Relayed(Vec<u8>),
 }
@@ -146,6 +150,10 @@ impl Body {
                 }
             }
             Self::Relayed(octets) => out.extend(octets),
+            Self::Sessions(number, told) => {
+                out.extend(number.to_be_bytes());
+                told.iter().for_each(|told| write_told(told, out));
+            }
         }
     }
 
@@ -154,6 +162,7 @@ impl Body {
             Self::Rest(_, octets) => octets.len() + 100,
             Self::Relayed(octets) => octets.len() + OVERHEAD,
             Self::RowClocks(clocks) => clocks.len() * 9 + 100,
+            Self::Sessions(_, told) => told.len() * 7 + 100,
             _ => 400,
         }
     }
@@ -166,6 +175,7 @@ impl Body {
             Self::Missing(..) => 4,
             Self::RowClocks(_) => 5,
             Self::Relayed(_) => 6,
+            Self::Sessions(..) => 7,
         }
     }
 
@@ -190,10 +200,38 @@ impl Body {
                 Self::RowClocks(clocks)
             }
             6 => Self::Relayed(std::mem::take(&mut reader.0).to_vec()),
+            7 => {
+                let (number, mut told) = (reader.u64()?, Vec::new());
+                while !reader.0.is_empty() {
+                    told.push(read_told(&mut reader)?);
+                }
+                Self::Sessions(number, told)
+            }
             _ => return None,
         };
         reader.0.is_empty().then_some(body)
     }
+}
+
+/// A slot, and behind it its session if this bit is set.
+const HAS_SESSION: u16 = 1 << 15;
+
+fn write_told(told: &Told, out: &mut Vec<u8>) {
+    let taken = if told.session.is_some() { HAS_SESSION } else { 0 };
+    out.extend((told.slot | taken).to_be_bytes());
+    if let Some(Session { tag, lane }) = told.session {
+        out.extend(tag.to_be_bytes());
+        out.push(lane.0);
+    }
+}
+
+fn read_told(from: &mut Reader<'_>) -> Option<Told> {
+    let word = from.array().map(u16::from_be_bytes)?;
+    let session = match word & HAS_SESSION {
+        0 => None,
+        _ => Some(Session { tag: from.u32()?, lane: Shard(from.u8()?) }),
+    };
+    Some(Told { slot: word & !HAS_SESSION, session }).filter(|told| told.slot < SLOTS)
 }
 
 impl Datagrams {
@@ -287,6 +325,17 @@ mod tests {
     }
 
     #[test]
+    fn slots_are_told_with_their_sessions() {
+        let session = Some(Session { tag: 0x1234_5678, lane: Shard(9) });
+        let told = [(0, None), (SLOTS - 1, session), (7, session)];
+        let told = told.map(|(slot, session)| Told { slot, session }).to_vec();
+        let body = Body::Sessions(u64::MAX, told);
+        assert_eq!(datagrams().read(&datagrams().write(sender(), &body)), Ok((sender(), body)));
+        let beyond = Body::Sessions(1, vec![Told { slot: SLOTS, session: None }]);
+        assert_eq!(datagrams().read(&datagrams().write(sender(), &beyond)), Err(Refused::Malformed));
+    }
+
+    #[test]
     fn what_is_relayed_fits_a_udp_datagram() {
         let body = Body::Relayed(vec![7; MAX_RELAYED_OCTETS]);
         let bytes = datagrams().write(sender(), &body);
@@ -298,7 +347,7 @@ mod tests {
         /// A node that has the key may still say anything.
         #[test]
         fn anything_with_a_right_code_is_read_or_refused(
-            kind in 0_u8..7,
+            kind in 0_u8..8,
             node in any::<u8>(),
             body in prop::collection::vec(any::<u8>(), 0..300),
         ) {

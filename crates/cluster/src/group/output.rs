@@ -5,6 +5,7 @@ use super::relays::RelayKeys;
 use super::views::stability::Position;
 use crate::engine::View;
 use crate::node::NodeId;
+use testudo_base::session::Told;
 use testudo_base::shard::ShardSet;
 use testudo_base::spi::{SenderId, Shard};
 use testudo_ike::output::{LogLevel, Time};
@@ -95,6 +96,13 @@ pub enum GroupOutput {
     },
     /// How far the row clocks of these shards have come at another node.
     RowClocks(Vec<(Shard, u64)>),
+    /// What a node says of the slots of sessions.
+    Sessions {
+        /// The node.
+        from: NodeId,
+        /// The slots.
+        told: Vec<Told>,
+    },
     /// All ports of this node work, or one of them does not.
     Ports {
         /// True if all of them work.
@@ -148,6 +156,7 @@ impl std::fmt::Debug for GroupOutput {
                 write!(f, "Told(node {from}: links {links:b}, {} shards provisionally)", provisional.len())
             }
             Self::RowClocks(clocks) => write!(f, "RowClocks({} shards)", clocks.len()),
+            Self::Sessions { from, told } => write!(f, "Sessions(node {from}: {} slots)", told.len()),
             Self::Ports { well } => write!(f, "Ports(well: {well})"),
             Self::Fence(until) => write!(f, "Fence({:?})", until.0),
             Self::Persist(durable) => write!(f, "Persist({durable:?})"),

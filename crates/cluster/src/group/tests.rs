@@ -14,5 +14,6 @@ mod ports;
 mod proofs;
 mod relays;
 mod rosters;
+mod sessions;
 mod stability;
 mod views;

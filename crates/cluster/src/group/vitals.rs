@@ -18,6 +18,7 @@ use peers::{Peer, Peers};
 use ports::{Hearing, Ports};
 use rows::RowClocks;
 use std::time::Duration;
+use testudo_base::session::Told;
 use testudo_base::shard::ShardSet;
 use testudo_base::spi::Shard;
 use testudo_ike::output::Time;
@@ -26,6 +27,9 @@ use testudo_ike::output::Time;
 const VOUCHED_WITHIN: Duration = Duration::from_secs(1);
 /// A node that was heard on a link within this time is heard there.
 const HEARD_WITHIN: Duration = Duration::from_millis(300);
+
+/// Slots of sessions in a datagram: it fits an Ethernet frame.
+const TOLD_AT_ONCE: usize = 192;
 
 /// See the module.
 pub(super) struct Vitals {
@@ -38,6 +42,9 @@ pub(super) struct Vitals {
     provisional: ShardSet,
     /// How far the row clocks of shards with spread SAs have come.
     row_clocks: RowClocks,
+    /// What goes with the next heartbeat of the slots of sessions, and the number of the last
+    /// datagram with any.
+    sessions: (u64, Vec<Told>),
     next_heartbeat: Time,
     /// Since when this node has done everything in time, and has been in its view.
     attentive: Time,
@@ -64,6 +71,7 @@ impl Vitals {
             load: 0,
             provisional: ShardSet::EMPTY,
             row_clocks: RowClocks::default(),
+            sessions: (0, Vec::new()),
             next_heartbeat: now,
             attentive: now,
             is_late: false,
@@ -84,6 +92,16 @@ impl Vitals {
     /// The row clocks that go out with this node's heartbeats from now on.
     pub(super) fn set_row_clocks(&mut self, clocks: Vec<(Shard, u64)>) {
         self.row_clocks.set(clocks);
+    }
+
+    /// What goes to the other nodes with the next heartbeat, of the slots of sessions.
+    pub(super) fn set_sessions(&mut self, told: Vec<Told>) {
+        self.sessions.1 = told;
+    }
+
+    /// True if a heartbeat is due.
+    pub(super) fn is_due(&self, now: Time) -> bool {
+        self.next_heartbeat <= now
     }
 
     /// Notes if this node is late itself: paused, or starved. Then it has yet to read what has come
@@ -122,7 +140,7 @@ impl Vitals {
 
     /// Sends heartbeats if they are due. True if they were.
     pub(super) fn beat(&mut self, core: &mut Core, views: &Views, now: Time) -> bool {
-        let due = self.next_heartbeat <= now;
+        let due = self.is_due(now);
         if due {
             self.is_late = false;
             self.look_at_ports(core, now);
@@ -156,6 +174,25 @@ impl Vitals {
         let clocks = self.row_clocks.take(&core.config, to.len() + 1, now);
         if !clocks.is_empty() {
             core.send(&to, self.links.up(), &Body::RowClocks(clocks));
+        }
+        let (number, told) = &mut self.sessions;
+        for told in std::mem::take(told).chunks(TOLD_AT_ONCE) {
+            *number += 1;
+            core.send(&to, self.links.up(), &Body::Sessions(*number, told.to_vec()));
+        }
+    }
+
+    /// What another node says of the slots of sessions. Each datagram counts once, and none that is
+    /// older than another: so nobody can set a node back by sending one again.
+    pub(super) fn sessions_told(&mut self, core: &mut Core, sender: Sender, number: u64, told: Vec<Told>) {
+        let peer = self.peers.all.get_mut(&sender.node);
+        let Some(peer) = peer.filter(|peer| peer.boot == Some(sender.boot)) else {
+            core.counters.unproven += 1;
+            return;
+        };
+        if number > peer.sessions {
+            peer.sessions = number;
+            core.outputs.push_back(GroupOutput::Sessions { from: sender.node, told });
         }
     }
 

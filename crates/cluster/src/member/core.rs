@@ -10,7 +10,7 @@ use crate::alloc::{ClusterAllocator, Shared, hash_key};
 use crate::group::{Durable, Group, Position, ViewStart};
 use crate::node::{NodeId, names};
 use crate::update::{
-    Answer, Answered, CONTROL_PLANE, FOLLOWING, LANE_FLOORS, PROOFS, Preference, SPREADING, TURNS,
+    Answer, Answered, CONTROL_PLANE, FOLLOWING, LANE_FLOORS, PROOFS, Preference, SPREADING, in_turn,
 };
 use commits::Commits;
 use std::collections::VecDeque;
@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use testudo_base::siphash::SipKey;
 use testudo_base::spi::{SenderId, Shard};
+use testudo_base::turn::InTurn;
 use testudo_ike::endpoint::{Endpoint, EndpointConfig};
 use testudo_ike::output::{ChildSaId, Event, IkeSaId, LogLevel, Output, Time};
 use testudo_ike::suite::Entropy;
@@ -150,9 +151,14 @@ impl Core {
         self.view.version >= if self.is_routed() { LANE_FLOORS } else { SPREADING }
     }
 
-    /// True if all members of the view let lanes take turns, and see the same packets.
-    pub(super) fn takes_turns(&self) -> bool {
-        self.view.version >= TURNS && !self.is_routed()
+    /// What takes turns: all members of the view know how, and see the same packets.
+    pub(super) fn in_turn(&self) -> InTurn {
+        if self.is_routed() { InTurn::Nothing } else { in_turn(self.view.version) }
+    }
+
+    /// True if nodes tell each other of sessions.
+    pub(super) fn has_sessions_in_turn(&self) -> bool {
+        self.in_turn() == InTurn::Sessions
     }
 
     /// True if all members of the view know [`crate::update::Op::LaneFloors`].

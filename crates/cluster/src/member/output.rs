@@ -8,6 +8,7 @@ use crate::update::{Effect, InitiationOutcome, PieceName};
 use std::net::IpAddr;
 use std::time::Duration;
 use testudo_base::lane::Spread;
+use testudo_base::session::Told;
 use testudo_base::shard::ShardSet;
 use testudo_base::spi::{SenderId, Shard, Spi};
 use testudo_ike::output::{ChildSaId, Event, IkeSaId, Output, Time};
@@ -85,6 +86,14 @@ pub enum MemberOutput {
     /// How far the row clocks of these shards have come at another node. A clock that is behind
     /// goes on from there.
     RowClocks(Vec<(Shard, u64)>),
+    /// Call [`Sessions::clear`]: what is in the table is of another time.
+    ///
+    /// [`Sessions::clear`]: testudo_base::session::Sessions::clear
+    ForgetSessions,
+    /// What authorities say of their slots: call [`Sessions::follow`] with each.
+    ///
+    /// [`Sessions::follow`]: testudo_base::session::Sessions::follow
+    Sessions(Vec<Told>),
     /// This node accepts packets of these lanes of spread Child SAs from now on. Numbers up to
     /// [`TakenLanes::floors`] count as seen; pass the highest floor of each Child SA that is not
     /// exact to [`super::Member::taken_in`]. To be done before the [`MemberOutput::Shards`] that

@@ -33,6 +33,7 @@ impl Member {
             self.void(now, start.reset);
         }
         self.core.view.version = start.version;
+        self.sessions.tell_all();
         self.core.endpoint.replication_mut().export_as(crate::update::states(self.core.view.version));
         self.core.view.by_grace =
             start.view.members.len() * 2 <= self.core.group.rosters().settled.nodes.len();
@@ -115,6 +116,7 @@ impl Member {
         self.shards.arrivals = Arrivals::default();
         self.replication.numbers.void_marks();
         self.asks.clear();
+        self.forget_sessions();
         self.replication.initiations.clear();
         self.shards.syncs = Syncs::default();
         (self.shards.active, self.shards.ike) = (ShardSet::EMPTY, ShardSet::EMPTY);

@@ -1,9 +1,13 @@
 //! Which Child SAs are spread over the nodes, and what the log says of it.
 
 use crate::config::of_cluster;
+use crate::world::table::Table;
 use crate::world::{Node, Syncs, World};
 use std::time::Duration;
 use testudo_base::lane::Spread;
+use testudo_base::session::{SLOTS, Sessions};
+use testudo_base::siphash::SipKey;
+use testudo_base::turn::Turns;
 use testudo_ike::config::{Child, Connection, EspProposal};
 use testudo_ipsec::sa::Mac;
 
@@ -46,10 +50,21 @@ fn the_owner_says_how_a_child_sa_is_spread() {
 #[test]
 fn lanes_take_turns_only_where_all_nodes_count() {
     let in_turn = Syncs { spread: Some(Spread::PacketSqf), ..BY_PACKET };
+    let by_session = Syncs { spread: Some(Spread::SessionRr), ..BY_PACKET };
     for (syncs, how) in [
         (in_turn, "by packet-sqf\""),
         (Syncs { version: Some(27), ..in_turn }, "by packet-hash: a node of the view runs an older version"),
         (Syncs { routed: true, ..in_turn }, "by packet-hash: behind routers nobody can count all packets"),
+        (by_session, "by session-rr\""),
+        (
+            Syncs { version: Some(28), ..by_session },
+            "by session-hash: a node of the view runs an older version",
+        ),
+        (Syncs { version: Some(28), ..in_turn }, "by packet-sqf\""),
+        (
+            Syncs { routed: true, ..by_session },
+            "by session-hash: behind routers nobody can count all packets",
+        ),
     ] {
         let said = said(syncs, None);
         assert!(said.len() == 1 && said[0].contains(how), "{said:?}");
@@ -60,7 +75,15 @@ fn lanes_take_turns_only_where_all_nodes_count() {
 /// Child SA by one scheme, and some by the other.
 #[test]
 fn child_sas_whose_lanes_take_turns_are_renewed_beside_an_older_node() {
-    let in_turn = Syncs { spread: Some(Spread::PacketRr), ..BY_PACKET };
+    for (by, older, expected) in
+        [(Spread::PacketRr, 27, "packet-hash"), (Spread::SessionSqf, 28, "session-hash")]
+    {
+        renewed_beside_an_older_node(by, older, expected);
+    }
+}
+
+fn renewed_beside_an_older_node(by: Spread, older: u8, expected: &str) {
+    let in_turn = Syncs { spread: Some(by), ..BY_PACKET };
     let mut world = World::established_with(3, 1, 1, in_turn);
     let (spi, owner) = (world.spi_of(0), world.owner_of(0).unwrap());
     let other = (owner + 1) % 3;
@@ -68,12 +91,13 @@ fn child_sas_whose_lanes_take_turns_are_renewed_beside_an_older_node() {
     world.view(&(0..3).filter(|node| *node != other).collect::<Vec<_>>());
     world.run(Duration::from_secs(2));
     assert_eq!(world.spi_of(0), spi);
-    world.syncs.version = Some(27);
+    world.syncs.version = Some(older);
     world.restart(other);
     world.view(&[0, 1, 2]);
     world.run(Duration::from_secs(10));
     assert_ne!(world.spi_of(0), spi, "{:?}", world.logs());
-    let says = |line: &&String| line.contains("by packet-hash: a node of the view runs an older version");
+    let why = format!("by {expected}: a node of the view runs an older version");
+    let says = |line: &&String| line.contains(&why);
     assert!(world.nodes.iter().any(|node| node.logs.iter().any(|line| says(&line))), "{:?}", world.logs());
     world.assert_tunnel(0);
 }
@@ -261,4 +285,86 @@ fn a_node_that_comes_back_sends_with_stripes_of_after_only_and_keeps_what_it_has
             false => assert_eq!(found, child, "it is not installed anew"),
         }
     }
+}
+
+/// A cluster whose nodes have tables of sessions, which the test fills as their filters would.
+struct Counting {
+    world: World,
+    turns: Vec<Turns>,
+}
+
+impl Counting {
+    fn new(nodes: usize) -> Self {
+        let by_session = Syncs { spread: Some(Spread::SessionRr), ..BY_PACKET };
+        let mut counting = Self {
+            world: World::established_with(nodes, 1, 1, by_session),
+            turns: vec![Turns::default(); nodes],
+        };
+        (0..nodes).for_each(|node| counting.forget(node));
+        counting
+    }
+
+    /// The filter of a node begins anew.
+    fn forget(&mut self, node: usize) {
+        self.turns[node] = Turns::default();
+        self.world.nodes[node].table = Table::empty();
+    }
+
+    fn table(&self, node: usize) -> Sessions<'_> {
+        self.world.nodes[node].table.sessions()
+    }
+
+    /// New sessions begin, but some node misses their packets.
+    fn begin(&mut self, sessions: std::ops::Range<u16>, missed: Option<usize>) {
+        for session in sessions {
+            let mut packet = vec![0x45, 0, 0, 40, 0, 0, 0, 0, 64, 17, 0, 0, 10, 1, 0, 2, 10, 2, 0, 2];
+            packet.extend(session.to_be_bytes());
+            packet.resize(40, 0);
+            for node in (0..self.turns.len()).filter(|node| Some(*node) != missed) {
+                let table = self.world.nodes[node].table.sessions();
+                self.turns[node].count(SipKey::new([5; 16]), Spread::SessionRr, &packet, table);
+            }
+        }
+    }
+
+    /// How many sessions nodes have learned meanwhile, and put right.
+    fn run(&mut self, by: Duration) -> [usize; 2] {
+        self.world.run(by);
+        let taken = self.world.nodes.iter_mut().map(|node| std::mem::take(&mut node.table.followed));
+        taken.fold([0; 2], |[learned, right], followed| [learned + followed[0], right + followed[1]])
+    }
+
+    fn differ(&self, one: usize, other: usize) -> usize {
+        (0..SLOTS).filter(|slot| self.table(one).get(*slot) != self.table(other).get(*slot)).count()
+    }
+}
+
+/// What a node has missed it learns within two heartbeats from the owners of the slots' shards, and
+/// all that there is when it comes back with nothing, whoever owns the shards by then.
+#[test]
+fn nodes_put_each_others_sessions_right() {
+    let mut nodes = Counting::new(3);
+    nodes.begin(0..300, None);
+    assert_eq!(nodes.run(Duration::from_millis(300)), [0; 2]);
+    nodes.begin(300..500, Some(2));
+    nodes.begin(500..700, None);
+    assert!(nodes.differ(0, 2) > 190 && nodes.differ(0, 1) == 0);
+    let [learned, put_right] = nodes.run(Duration::from_millis(160));
+    assert!(learned > 100 && put_right > 10, "{learned} learned, {put_right} put right");
+    // Of slots of its own the node says in turn that it knows no session there.
+    nodes.run(Duration::from_secs(2));
+    assert_eq!([nodes.differ(0, 1), nodes.differ(0, 2)], [0; 2]);
+
+    nodes.world.crash(1, false);
+    nodes.world.view(&[0, 2]);
+    nodes.run(Duration::from_secs(2));
+    nodes.begin(700..800, Some(1));
+    nodes.forget(1);
+    nodes.world.restart(1);
+    nodes.world.view(&[0, 1, 2]);
+    let known = (0..SLOTS).filter(|slot| nodes.table(0).get(*slot).is_some()).count();
+    let [learned, _] = nodes.run(Duration::from_secs(1));
+    assert!(learned == known && known > 600, "{learned} of {known}");
+    nodes.run(Duration::from_secs(2));
+    assert_eq!([nodes.differ(0, 1), nodes.differ(0, 2)], [0; 2]);
 }

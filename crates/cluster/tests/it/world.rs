@@ -2,6 +2,7 @@
 
 mod checks;
 mod outputs;
+pub(crate) mod table;
 
 use crate::config::{VIP, of_cluster, of_peer, peer_addr, secret};
 use crate::random::Random;
@@ -58,6 +59,7 @@ pub(crate) struct Node {
     /// Which node it relays the packets of each shard to, and whether it serves.
     pub(crate) carriers: CarrierTable,
     pub(crate) serves: bool,
+    pub(crate) table: table::Table,
     /// What routers have told other nodes.
     pub(crate) too_big: Vec<TooBig>,
     pub(crate) logs: Vec<String>,
@@ -232,6 +234,7 @@ impl World {
                 carriers: [None; SHARDS],
                 serves: false,
                 too_big: Vec::new(),
+                table: table::Table::default(),
                 logs: Vec::new(),
                 initiated: Vec::new(),
                 lines: Vec::new(),
@@ -403,11 +406,7 @@ impl World {
             let arrival = entry.remove();
             self.arrive(arrival);
         } else {
-            for member in self.nodes.iter_mut().filter_map(|node| node.member.as_mut()) {
-                if member.next_timeout().is_some_and(|at| at <= now) {
-                    member.handle_timeout(now);
-                }
-            }
+            self.nodes.iter_mut().for_each(|node| node.handle_timeout(now));
             for peer in &mut self.peers {
                 if peer.endpoint.next_timeout().is_some_and(|at| at <= now) {
                     peer.endpoint.handle_timeout(now);

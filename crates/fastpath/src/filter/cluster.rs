@@ -3,11 +3,12 @@
 use super::error::Result;
 use super::layout::{
     ADDRESS, CLUSTER_DEFAULT_HOST, CLUSTER_DROPS_SOURCES, CLUSTER_IN_TURN, CLUSTER_ON, CLUSTER_ROUTED,
-    CLUSTER_SPREAD, ClusterValue, UNSELECTED, VIP, seen_number, seen_value,
+    CLUSTER_SESSIONS_IN_TURN, CLUSTER_SPREAD, ClusterValue, UNSELECTED, VIP, seen_number, seen_value,
 };
 use super::{FIRST_KEY, Filter};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use testudo_base::turn::InTurn;
 
 /// The settings that are equal on all nodes.
 #[derive(Clone, PartialEq, Eq)]
@@ -31,8 +32,8 @@ pub struct KeptShards {
     pub held: [u64; 4],
     /// It is the default host: it keeps all other packets to a VIP.
     pub default_host: bool,
-    /// The lanes of spread prefixes take turns where the prefix says so.
-    pub in_turn: bool,
+    /// Which lanes of spread prefixes take turns where the prefix says so.
+    pub in_turn: InTurn,
 }
 
 impl Filter {
@@ -63,9 +64,13 @@ impl Filter {
         self.cluster.packets = packets;
         self.cluster.ike = ike;
         self.cluster.held = held;
-        self.cluster.flags &= !(CLUSTER_DEFAULT_HOST | CLUSTER_IN_TURN);
+        self.cluster.flags &= !(CLUSTER_DEFAULT_HOST | CLUSTER_IN_TURN | CLUSTER_SESSIONS_IN_TURN);
         self.cluster.flags |= if default_host { CLUSTER_DEFAULT_HOST } else { 0 };
-        self.cluster.flags |= if in_turn { CLUSTER_IN_TURN } else { 0 };
+        self.cluster.flags |= match in_turn {
+            InTurn::Nothing => 0,
+            InTurn::Packets => CLUSTER_IN_TURN,
+            InTurn::Sessions => CLUSTER_IN_TURN | CLUSTER_SESSIONS_IN_TURN,
+        };
         self.write_cluster()
     }
 

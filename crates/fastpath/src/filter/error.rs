@@ -95,6 +95,12 @@ pub enum FilterError {
         /// libbpf's error.
         source: libbpf_rs::Error,
     },
+    /// The sessions cannot be mapped into memory.
+    #[error("cannot map the sessions of the XDP filter: {source}")]
+    Sessions {
+        /// The kernel's answer.
+        source: io::Error,
+    },
     /// The row clocks cannot be mapped into memory.
     #[error("cannot map the row clocks of the XDP filter: {source}")]
     Clocks {

@@ -53,6 +53,7 @@ pub(super) const CLUSTER_SPREAD: u32 = 4;
 pub(super) const CLUSTER_ROUTED: u32 = 8;
 pub(super) const CLUSTER_DROPS_SOURCES: u32 = 16;
 pub(super) const CLUSTER_IN_TURN: u32 = 32;
+pub(super) const CLUSTER_SESSIONS_IN_TURN: u32 = 64;
 /// Octets of `struct clear_head`.
 pub(super) const HEAD_LEN: usize = 4 + HEAD_OCTETS;
 /// Bit: the packets of an SPI are dealt out by their numbers.
@@ -346,6 +347,7 @@ pub(super) fn read_address(key: &[u8]) -> Option<IpAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use testudo_base::session::SLOTS;
     use testudo_base::shard::SHARDS;
 
     fn defined(name: &str) -> u32 {
@@ -400,6 +402,8 @@ mod tests {
         assert_eq!(defined("CLUSTER_ROUTED"), CLUSTER_ROUTED);
         assert_eq!(defined("CLUSTER_DROPS_SOURCES"), CLUSTER_DROPS_SOURCES);
         assert_eq!(defined("CLUSTER_IN_TURN"), CLUSTER_IN_TURN);
+        assert_eq!(defined("CLUSTER_SESSIONS_IN_TURN"), CLUSTER_SESSIONS_IN_TURN);
+        assert_eq!(defined("SESSION_SLOTS"), SLOTS.into());
         assert_eq!(defined("MAX_DROPPED"), MAX_DROPPED);
         assert_eq!(defined("HEAD_OCTETS") as usize, HEAD_OCTETS);
         assert_eq!(defined("SEEN_SPREAD"), SEEN_SPREAD);
@@ -420,8 +424,9 @@ mod tests {
     fn uses_can_be_read_back() {
         let homed =
             [8 | 1, 0xff08 | 1, 0x2a08 | 4, 0x2a08 | 128, 0x1_2a08, 128, 0x1_0000, 0x3_2a08, 0x5_2a08];
+        let by_session = [0x2_2a08 | 128, 0x4_2a08 | 128];
         let unhomed = [0u32, 1, 2, 3, 4, 5, 6, 7, 16, 16 | 2, 32, 32 | 16 | 3];
-        for flags in homed.into_iter().chain(unhomed) {
+        for flags in homed.into_iter().chain(by_session).chain(unhomed) {
             let value = flags.to_ne_bytes();
             assert_eq!(PrefixUse::decode(value).encode(), value);
         }

@@ -126,6 +126,25 @@ impl WatchedPage {
     }
 }
 
+/// The memory of a BPF map of eight octets each, which the filter and the daemon write.
+#[derive(Debug)]
+pub(crate) struct SharedWords(Mapping);
+
+impl SharedWords {
+    /// Maps the first `count` words.
+    pub(crate) fn of(fd: BorrowedFd<'_>, count: usize) -> io::Result<Self> {
+        Mapping::of(fd, count * size_of::<AtomicU64>(), 0).map(Self)
+    }
+
+    /// The words.
+    pub(crate) fn words(&self) -> &[AtomicU64] {
+        let count = self.0.len / size_of::<AtomicU64>();
+        // SAFETY: the words are inside the mapping, aligned because it starts at a page, and any
+        // octets are words. Whoever else writes them is the kernel, or maps them in the same way.
+        unsafe { std::slice::from_raw_parts(self.0.base.as_ptr().cast(), count) }
+    }
+}
+
 /// AnonHugePages of the mapping with this address, from `/proc/self/smaps` (proc_pid_smaps(5)).
 fn transparent(smaps: &str, address: usize) -> usize {
     let mut inside = false;

@@ -376,9 +376,13 @@ fn a_spread_connection_must_be_there() {
 /// Of several queues no two nodes see the packets in the same order.
 #[test]
 fn lanes_that_take_turns_want_one_queue() {
-    for (scheme, queues, warns) in
-        [("packet-rr", 2, true), ("packet-rr", 1, false), ("packet-hash", 2, false)]
-    {
+    for (scheme, queues, warns) in [
+        ("packet-rr", 2, true),
+        ("packet-rr", 1, false),
+        ("packet-hash", 2, false),
+        ("session-sqf", 2, true),
+        ("session-hash", 2, false),
+    ] {
         let mut host = Fake::new().with(SWANCTL, CONNECTION);
         ["eth0", "eth1"].iter().for_each(|port| host.port(port).queues.receive = queues);
         let section = format!("[[spread]]\nconnection = \"gw\"\nscheme = \"{scheme}\"\n");

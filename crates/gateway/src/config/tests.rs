@@ -440,6 +440,10 @@ fn spread_connections_are_read_and_every_mistake_is_named() {
     let window = |text: &str| parse(&format!("{TWO_PORTS}{CLUSTER}{text}")).unwrap().peer_window;
     let wide = two.replacen("scheme", "peer_window = 1024\nscheme", 1);
     assert_eq!((window(&wide), window(&format!("{wide}peer_window = 128\n"))), (32, 128));
+    for by in Spread::ALL {
+        let one = format!("[[spread]]\nconnection = \"a\"\nscheme = \"{}\"\n", by.name());
+        assert_eq!(spread(&one).unwrap(), [("a".to_owned(), by)].into());
+    }
     let routed = CLUSTER.replace("[cluster]\n", "[cluster]\ningress = \"routed\"\n");
     let config = parse(&format!("{TWO_PORTS}{routed}{two}")).unwrap();
     assert_eq!((config.spread, config.cluster.unwrap().ingress), (expected.into(), Ingress::Routed));

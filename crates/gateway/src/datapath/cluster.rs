@@ -3,7 +3,7 @@
 
 use super::DataPath;
 use super::relay::Relays;
-use super::spread::NodeClocks;
+use super::spread::{NodeClocks, NodeSessions};
 use crate::clock::on_boottime;
 use crate::error::{Error, Result};
 use crate::queue_assignment::is_there;
@@ -53,6 +53,7 @@ pub(super) struct Clustered {
     pub(super) fence: Arc<Fence>,
     pub(super) vips: BTreeSet<IpAddr>,
     pub(super) clocks: Arc<NodeClocks>,
+    pub(super) sessions: NodeSessions,
     /// How many nodes there are.
     pub(super) nodes: u64,
     /// How many numbers the smallest replay window of a spread tunnel's peer holds.
@@ -92,6 +93,7 @@ impl ClusterPlan<'_> {
             fence: Arc::new(Fence::shut().watching(generation::current)),
             vips: self.vips.clone(),
             clocks: Arc::new(NodeClocks::new(filter.clocks()?)),
+            sessions: NodeSessions::new(filter.sessions()?),
             nodes: self.nodes,
             peer_window: self.peer_window,
             routed: self.routed,

@@ -1,15 +1,16 @@
 //! What the data path needs for tunnels that are spread over the nodes of a cluster: stripes of
-//! numbers, row clocks, and the floors of lanes.
+//! numbers, row clocks, sessions, and the floors of lanes.
 
 use super::DataPath;
 use crate::error::Result;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use testudo_base::session::{Followed, Sessions, Told};
 use testudo_base::shard::{SHARDS, ShardSet};
 use testudo_base::spi::{Shard, Spi};
 use testudo_cluster::member::TakenLanes;
-use testudo_fastpath::filter::RowClocks;
+use testudo_fastpath::filter::{RowClocks, SessionTable};
 use testudo_ike::output::ChildSaId;
 use testudo_ipsec::dataplane::Command;
 use testudo_ipsec::number::{RowClock, Stripe};
@@ -30,6 +31,39 @@ struct MissedRows {
     total: AtomicU64,
     /// Those among them by which a clock was further behind than a peer's window reaches.
     past_window: AtomicU64,
+}
+
+/// The sessions that take turns, which this node's filter knows too.
+pub(super) struct NodeSessions {
+    table: SessionTable,
+    counts: SessionCounts,
+}
+
+/// What other nodes' words have changed in the sessions of this node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SessionCounts {
+    /// Sessions of which it knew nothing: it was away, or has missed their packets.
+    pub(crate) learned: u64,
+    /// Sessions of which it knew otherwise.
+    pub(crate) put_right: u64,
+}
+
+impl NodeSessions {
+    /// The table outlives daemons. This one has yet to hear what is in it.
+    pub(super) fn new(table: SessionTable) -> Self {
+        table.sessions().clear();
+        Self { table, counts: SessionCounts::default() }
+    }
+}
+
+impl SessionCounts {
+    fn add(&mut self, followed: Followed) {
+        match followed {
+            Followed::Learned => self.learned += 1,
+            Followed::PutRight => self.put_right += 1,
+            Followed::Nothing | Followed::Forgotten => {}
+        }
+    }
 }
 
 impl NodeClocks {
@@ -110,6 +144,23 @@ impl DataPath {
     fn missed(&self, count: impl Fn(&MissedRows) -> &AtomicU64) -> u64 {
         let flooded = self.cluster.as_ref().filter(|_| !self.is_routed());
         flooded.map_or(0, |cluster| count(&cluster.clocks.missed).load(Relaxed))
+    }
+
+    /// The sessions of this node.
+    pub(crate) fn sessions(&self) -> Sessions<'_> {
+        self.cluster.as_ref().map_or(Sessions::NONE, |cluster| cluster.sessions.table.sessions())
+    }
+
+    /// Other nodes have said this of sessions.
+    pub(crate) fn follow_sessions(&mut self, told: &[Told]) {
+        if let Some(NodeSessions { table, counts }) = self.cluster.as_mut().map(|all| &mut all.sessions) {
+            told.iter().for_each(|told| counts.add(table.sessions().follow(*told)));
+        }
+    }
+
+    /// What other nodes' words have changed since the start.
+    pub(crate) fn session_counts(&self) -> SessionCounts {
+        self.cluster.as_ref().map_or(SessionCounts::default(), |cluster| cluster.sessions.counts)
     }
 
     /// This node accepts packets of these lanes from now on. Numbers that other nodes may have

@@ -52,12 +52,13 @@ impl Gateway {
         }
     }
 
-    /// Shows the member how far the row clocks have come: other nodes hear of it with its next
-    /// heartbeat.
+    /// Shows the member how far the row clocks have come, and the sessions that take turns: other
+    /// nodes hear of both with its next heartbeat.
     pub(crate) fn show_clocks(&mut self) {
         let (now, data) = (self.now, &self.data);
         if let Some(member) = self.endpoint.member() {
             member.show_clocks(now, |home| data.row_of(home));
+            member.show_sessions(now, data.sessions());
         }
     }
 
@@ -202,6 +203,14 @@ impl Gateway {
             MemberOutput::Stripe { child, spi_in: _, stripe } => self.data.add_stripe(child, stripe),
             MemberOutput::RowClocks(clocks) => {
                 self.data.raise_clocks(&clocks);
+                Ok(())
+            }
+            MemberOutput::ForgetSessions => {
+                self.data.sessions().clear();
+                Ok(())
+            }
+            MemberOutput::Sessions(told) => {
+                self.data.follow_sessions(&told);
                 Ok(())
             }
             MemberOutput::TakeInLanes { children } => self.data.take_in_lanes(&children).map(|estimates| {

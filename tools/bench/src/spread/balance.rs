@@ -8,7 +8,10 @@ use super::scheme::Scheme;
 use super::traffic::Traffic;
 use super::{Direction, SpreadArgs};
 use crate::figures::{Aim, Row, Source};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use testudo_base::lane::{self, Spread};
+use testudo_base::session::{SLOTS, Sessions};
 use testudo_base::shard::SHARDS;
 use testudo_base::siphash::SipKey;
 use testudo_base::spi::{Shard, Spi};
@@ -17,6 +20,9 @@ use testudo_terminal::progress::Progress;
 
 /// Samples of each traffic if nothing else is said.
 pub(super) const SAMPLES: u64 = 5;
+
+/// Sessions of which nodes know at the same time, where sessions take turns.
+const KNOWN: usize = 512;
 
 /// What each node has to do for some traffic, and what one node alone would have to.
 pub(super) struct Work {
@@ -137,14 +143,20 @@ fn outward(traffic: Traffic, seed: u64, spread: Spread) -> Dealt {
         SipKey::new(u128::from(seed).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835).to_le_bytes());
     let mut dealt = Dealt::new(SHARDS);
     let mut turns = Turns::default();
-    for session in traffic.sessions(seed) {
+    let words: Vec<AtomicU64> = (0..SLOTS).map(|_| AtomicU64::new(0)).collect();
+    for (number, session) in traffic.sessions(seed).into_iter().enumerate() {
+        // Most of those before are over.
+        if number % KNOWN == 0 {
+            words.iter().for_each(|word| word.store(0, Relaxed));
+        }
         // All packets of a session have one lane: it is computed once.
         let mut known = None;
         session.for_each(|packet, octets| {
             let hashed = || lane::of_packet(key, spread, packet);
-            let lane = match spread.is_by_session() {
-                true => *known.get_or_insert_with(hashed),
-                false => turns.count(key, spread, packet).unwrap_or_else(hashed),
+            let lane = match spread.turns() {
+                None if spread.is_by_session() => *known.get_or_insert_with(hashed),
+                None => hashed(),
+                Some(_) => turns.count(key, spread, packet, Sessions::of(&words)).unwrap_or_else(hashed),
             };
             dealt.add(lane.0.into(), octets);
         });
@@ -184,6 +196,9 @@ mod tests {
         let carriers = Carriers::of(3);
         let of = |spread| outward(Traffic::One, 1, spread).work_of(model(), &carriers).speed_up();
         assert_eq!(of(Spread::SessionHash), 1.0);
+        for spread in [Spread::SessionRr, Spread::SessionSqf] {
+            assert_eq!(of(spread), 1.0);
+        }
         for spread in [Spread::PacketHash, Spread::PacketRr, Spread::PacketSqf] {
             assert!((of(spread) / bound(3) - 1.0).abs() < 0.05, "{spread:?}: {}", of(spread));
         }

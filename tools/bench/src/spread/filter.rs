@@ -11,6 +11,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 use testudo_base::prefix::Prefix;
 use testudo_base::spi::Spi;
+use testudo_base::turn::InTurn;
 use testudo_fastpath::fib::PortIndex;
 use testudo_fastpath::filter::{
     ClusterFilter, Filter, FilterError, FilterPort, Instance, KeptShards, PrefixUse, cleanup,
@@ -140,7 +141,7 @@ fn open(instance: &Instance, scheme: Scheme, shards: [u64; 4], routed: bool) -> 
         packets: shards,
         ike: shards,
         default_host: shards != NO_SHARD,
-        in_turn: true,
+        in_turn: InTurn::Sessions,
         ..KeptShards::default()
     })?;
     filter.set_fence(u64::MAX)?;

@@ -1,7 +1,7 @@
 //! [FLAT]'s own schemes, as a model: every node counts all packets, and finds by itself which of
 //! them are its own. A node that has missed one copy of a packet counts otherwise than the others
-//! from then on. Testudo begins the count again with each mark ([`testudo_base::turn`]), and has no
-//! such scheme by session.
+//! from then on. Testudo begins the count again with each mark ([`testudo_base::turn`]), and its nodes
+//! tell each other of sessions ([`testudo_base::session`]).
 //!
 //! [FLAT]: *A Clustered Architecture for High-Speed IPsec Gateway*, Shieh and Lai.
 
@@ -15,8 +15,11 @@ use crate::figures::{Row, Source};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::net::Ipv4Addr;
+use std::sync::atomic::AtomicU64;
 use testudo_base::lane::{self, Spread};
+use testudo_base::session::{SLOTS, Sessions};
 use testudo_base::siphash::SipKey;
+use testudo_base::spi::Shard;
 use testudo_base::turn::Turns;
 use testudo_terminal::progress::Progress;
 use testudo_wire::ip::Protocol;
@@ -28,6 +31,11 @@ const AT_ONCE: usize = 256;
 const ONE_LOST_OF: u64 = 100_000;
 /// Nodes in the runs with losses.
 const NODES: usize = 3;
+/// Testudo's schemes in which something takes turns.
+const OURS: [Spread; 4] = [Spread::PacketRr, Spread::PacketSqf, Spread::SessionRr, Spread::SessionSqf];
+/// Packets in the time of a heartbeat, and in that after which a session without any is over.
+const HEARTBEAT: u32 = 1000;
+const LIFETIME: u32 = 50_000;
 
 /// One of the paper's four schemes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -175,17 +183,93 @@ pub(super) fn compute(args: &SpreadArgs, costs: &Costs, progress: &Progress) -> 
         );
         rows.push(Row::new(what, "per mille", traffic.iter().map(per_mille).collect()));
     }
-    for spread in [Spread::PacketRr, Spread::PacketSqf] {
+    rows.extend(rows_of_ours(args, costs, &traffic));
+    rows
+}
+
+/// The same of Testudo's schemes.
+fn rows_of_ours(args: &SpreadArgs, costs: &Costs, traffic: &[(u64, Vec<Packet>)]) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for nodes in &args.nodes {
+        for (spread, model) in
+            [(Spread::SessionRr, Scheme::SessionRr), (Spread::SessionSqf, Scheme::SessionSqf)]
+        {
+            let model = costs.model(model, Direction::Out);
+            let times =
+                |(seed, packets): &(u64, Vec<Packet>)| balance_of_ours(spread, packets, *seed, model, *nodes);
+            let what = format!("{}, {} as it comes, {nodes} nodes", Traffic::Campus.name(), spread.name());
+            rows.push(Row::new(what, "times", traffic.iter().map(times).collect()));
+        }
+    }
+    for spread in OURS {
         let per_mille = |(seed, packets): &(u64, Vec<Packet>)| {
             wrong_of_ours(spread, packets, *seed, ONE_LOST_OF) * 1000.0
         };
+        let with = if spread.has_sessions() { "marks and tables that are told" } else { "marks" };
         let what = format!(
-            "packets lost or doubled, {} with marks, {NODES} nodes, one copy of {ONE_LOST_OF} lost",
+            "packets lost or doubled, {} with {with}, {NODES} nodes, one copy of {ONE_LOST_OF} lost",
             spread.name()
         );
         rows.push(Row::new(what, "per mille", traffic.iter().map(per_mille).collect()));
     }
     rows
+}
+
+/// What one node counts, and the sessions that it knows.
+struct Node {
+    turns: Turns,
+    words: Vec<AtomicU64>,
+}
+
+impl Node {
+    fn new() -> Self {
+        let words = (0..SLOTS).map(|_| AtomicU64::new(0)).collect();
+        Self { turns: Turns::default(), words }
+    }
+
+    fn sessions(&self) -> Sessions<'_> {
+        Sessions::of(&self.words)
+    }
+
+    /// The lane of a packet.
+    fn count(&mut self, key: SipKey, spread: Spread, number: u32, (session, octets): Packet) -> Shard {
+        let packet = datagram(session, number, octets);
+        let lane = self.turns.count(key, spread, &packet, Sessions::of(&self.words));
+        lane.unwrap_or_else(|| lane::of_packet(key, spread, &packet))
+    }
+
+    /// Forgets the sessions that were not seen since the last call.
+    fn forget(&self) {
+        let over = (0..SLOTS).filter(|slot| !self.sessions().was_seen(*slot));
+        over.for_each(|slot| self.sessions().forget(slot));
+    }
+}
+
+/// A heartbeat's time has passed: the first node tells the others of its sessions. In truth each of
+/// them tells a part.
+fn tell(nodes: &mut [Node]) {
+    let Some((authority, others)) = nodes.split_first() else { return };
+    authority.sessions().grow_older();
+    for other in others {
+        other.sessions().grow_older();
+        let told = (0..SLOTS).filter_map(|slot| authority.sessions().tell(slot));
+        for told in told {
+            other.sessions().follow(told);
+        }
+    }
+}
+
+/// How many times as much as one node these carry, whose lanes are as even as shards.
+fn balance_of_ours(spread: Spread, packets: &[Packet], seed: u64, model: Model, nodes: u8) -> f64 {
+    let (key, carriers) = (SipKey::new(u128::from(seed).to_le_bytes()), Carriers::of(nodes));
+    let (mut node, mut dealt) = (Node::new(), Dealt::new(nodes.into()));
+    for (number, packet) in (0..).zip(packets) {
+        dealt.add(carriers.place(node.count(key, spread, number, *packet)), packet.1);
+        if number % LIFETIME == LIFETIME - 1 {
+            node.forget();
+        }
+    }
+    dealt.work(model, nodes.into(), |node| node).speed_up()
 }
 
 /// How many times as much as one node all nodes carry.
@@ -202,19 +286,23 @@ fn balance(scheme: Lockstep, packets: &[Packet], model: Model, nodes: usize) -> 
 fn wrong(scheme: Lockstep, packets: &[Packet], seed: u64, one_lost_of: u64) -> f64 {
     let nodes = (0..NODES).map(|_| Counting::new(scheme, NODES)).collect();
     let count = |node: &mut Counting, _, (session, octets)| node.count(session, octets);
-    share_of_wrong(nodes, count, packets, seed, one_lost_of)
+    share_of_wrong(nodes, count, |_, _| (), packets, seed, one_lost_of)
 }
 
 /// The same of ours, whose nodes carry lanes.
 fn wrong_of_ours(spread: Spread, packets: &[Packet], seed: u64, one_lost_of: u64) -> f64 {
     let key = SipKey::new(u128::from(seed).to_le_bytes());
-    let (nodes, carriers) = ((0..NODES).map(|_| Turns::default()).collect(), Carriers::of(NODES as u8));
-    let count = |node: &mut Turns, number, (session, octets)| {
-        let packet = datagram(session, number, octets);
-        let lane = node.count(key, spread, &packet);
-        carriers.place(lane.unwrap_or_else(|| lane::of_packet(key, spread, &packet)))
+    let (nodes, carriers) = ((0..NODES).map(|_| Node::new()).collect(), Carriers::of(NODES as u8));
+    let count = |node: &mut Node, number, packet| carriers.place(node.count(key, spread, number, packet));
+    let pass = |nodes: &mut [Node], number: u32| {
+        if spread.has_sessions() && number.is_multiple_of(HEARTBEAT) {
+            tell(nodes);
+        }
+        if spread.has_sessions() && number % LIFETIME == LIFETIME - 1 {
+            nodes.first().into_iter().for_each(Node::forget);
+        }
     };
-    share_of_wrong(nodes, count, packets, seed, one_lost_of)
+    share_of_wrong(nodes, count, pass, packets, seed, one_lost_of)
 }
 
 /// The headers of a datagram with this number in it.
@@ -234,10 +322,12 @@ fn datagram(session: u32, number: u32, octets: u16) -> Vec<u8> {
 }
 
 /// The share of packets on which no node works, or more than one. `count`: the place of the node
-/// that works on a packet, by what one node has counted; with the packet's number.
+/// that works on a packet, by what one node has counted; with the packet's number. `pass`: what
+/// happens after the packet.
 fn share_of_wrong<N>(
     mut nodes: Vec<N>,
     count: impl Fn(&mut N, u32, Packet) -> usize,
+    pass: impl Fn(&mut [N], u32),
     packets: &[Packet],
     seed: u64,
     one_lost_of: u64,
@@ -251,6 +341,7 @@ fn share_of_wrong<N>(
         };
         let workers = nodes.iter_mut().enumerate().map(works).filter(|works| *works).count();
         wrong += u64::from(workers != 1);
+        pass(&mut nodes, number);
     }
     wrong as f64 / packets.len().max(1) as f64
 }
@@ -291,6 +382,18 @@ mod tests {
         assert!(queue > turns, "{queue}, {turns}");
     }
 
+    /// They carry what the paper's carry, although lanes stand in the place of nodes, the count begins
+    /// again with each mark, and a session chooses among four lanes only.
+    #[test]
+    fn sessions_of_ours_are_balanced_as_well_as_the_papers() {
+        let (packets, model) = (campus(1), Model::of(100.0, 1.0, 20.0));
+        let papers = balance(Lockstep::SessionRr, &packets, model, 6);
+        for spread in [Spread::SessionRr, Spread::SessionSqf] {
+            let ours = balance_of_ours(spread, &packets, 1, model, 6);
+            assert!(ours > 0.9 * papers, "{spread:?}: {ours}, {papers}");
+        }
+    }
+
     #[test]
     fn nodes_agree_until_one_of_them_misses_a_packet() {
         let packets = campus(1);
@@ -301,7 +404,7 @@ mod tests {
             let wrong = wrong(scheme, packets, 1, one_lost_of);
             assert!(wrong > 0.1, "{scheme:?}: {wrong}");
         }
-        for spread in [Spread::PacketRr, Spread::PacketSqf] {
+        for spread in OURS {
             assert_eq!(wrong_of_ours(spread, packets, 1, u64::MAX), 0.0);
             let wrong = wrong_of_ours(spread, packets, 1, ONE_LOST_OF);
             assert!(wrong > 0.0 && wrong < 0.01, "{spread:?}: {wrong}");

@@ -12,6 +12,10 @@ pub(crate) enum Scheme {
     None,
     /// The packets of a session stay on one node.
     SessionHash,
+    /// Sessions take turns.
+    SessionRr,
+    /// Sessions go where few octets went lately.
+    SessionSqf,
     /// Each packet goes by itself.
     PacketHash,
     /// Packets take turns.
@@ -21,11 +25,24 @@ pub(crate) enum Scheme {
 }
 
 impl Scheme {
-    pub(super) const ALL: [Self; 5] =
-        [Self::None, Self::SessionHash, Self::PacketHash, Self::PacketRr, Self::PacketSqf];
+    pub(super) const ALL: [Self; 7] = [
+        Self::None,
+        Self::SessionHash,
+        Self::SessionRr,
+        Self::SessionSqf,
+        Self::PacketHash,
+        Self::PacketRr,
+        Self::PacketSqf,
+    ];
     /// Those of a spread tunnel.
-    pub(super) const SPREAD: [Self; 4] =
-        [Self::SessionHash, Self::PacketHash, Self::PacketRr, Self::PacketSqf];
+    pub(super) const SPREAD: [Self; 6] = [
+        Self::SessionHash,
+        Self::SessionRr,
+        Self::SessionSqf,
+        Self::PacketHash,
+        Self::PacketRr,
+        Self::PacketSqf,
+    ];
 
     pub(super) fn name(self) -> &'static str {
         self.spread().map_or("none", Spread::name)
@@ -35,6 +52,8 @@ impl Scheme {
         match self {
             Self::None => None,
             Self::SessionHash => Some(Spread::SessionHash),
+            Self::SessionRr => Some(Spread::SessionRr),
+            Self::SessionSqf => Some(Spread::SessionSqf),
             Self::PacketHash => Some(Spread::PacketHash),
             Self::PacketRr => Some(Spread::PacketRr),
             Self::PacketSqf => Some(Spread::PacketSqf),

@@ -32,6 +32,8 @@ impl Node {
             MemberOutput::RowClocks(clocks) => {
                 clocks.into_iter().for_each(|(home, rows)| self.clocks.raise(home, rows))
             }
+            MemberOutput::ForgetSessions => self.dealt.sessions().clear(),
+            MemberOutput::Sessions(told) => self.dealt.follow(&told),
             MemberOutput::TakeInLanes { children } => self.take_in_lanes(&children),
             MemberOutput::Numbers { child, block, at_once, .. } => {
                 if let Some(sa) = self.plane.outbound_sa(child) {

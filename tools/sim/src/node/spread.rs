@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use testudo_base::lane::{self, Spread};
+use testudo_base::session::{Followed, SLOTS, Sessions, Told};
 use testudo_base::shard::{SHARDS, ShardSet};
 use testudo_base::spi::{Shard, Spi};
 use testudo_base::turn::Turns;
@@ -49,16 +50,48 @@ impl RowClock for Clocks {
 }
 
 /// What the filter has counted for tunnels whose lanes take turns.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Dealt {
     /// By home shard.
     turns: BTreeMap<Shard, Turns>,
+    /// The sessions that take turns.
+    sessions: Vec<AtomicU64>,
+    /// How many of them other nodes' words have added, and changed.
+    learned: u64,
+    put_right: u64,
     /// The lanes of packets that it has passed and that were not processed yet, by their digests: of
     /// several copies the first one first.
     lanes: BTreeMap<u64, VecDeque<Shard>>,
 }
 
+impl Default for Dealt {
+    fn default() -> Self {
+        let sessions = (0..SLOTS).map(|_| AtomicU64::new(0)).collect();
+        Self { turns: BTreeMap::new(), sessions, learned: 0, put_right: 0, lanes: BTreeMap::new() }
+    }
+}
+
 impl Dealt {
+    pub(super) fn sessions(&self) -> Sessions<'_> {
+        Sessions::of(&self.sessions)
+    }
+
+    /// Other nodes have said this of sessions.
+    pub(super) fn follow(&mut self, told: &[Told]) {
+        for told in told {
+            match Sessions::of(&self.sessions).follow(*told) {
+                Followed::Learned => self.learned += 1,
+                Followed::PutRight => self.put_right += 1,
+                Followed::Nothing | Followed::Forgotten => {}
+            }
+        }
+    }
+
+    /// How many sessions other nodes' words have added, and changed.
+    pub(super) fn followed(&self) -> [u64; 2] {
+        [self.learned, self.put_right]
+    }
+
     /// The lane that the filter has found for a packet, which is processed now.
     pub(super) fn take(&mut self, packet: &[u8]) -> Option<Shard> {
         let lanes = self.lanes.get_mut(&digest(packet))?;
@@ -136,8 +169,10 @@ impl Node {
     /// Counts a packet of a spread tunnel. Returns the lane that it takes in turn, if it does.
     fn count(&mut self, home: Shard, by: Spread, packet: &[u8]) -> Option<Shard> {
         self.clocks.count(home);
-        let (key, turns) = (self.member.hash_key(), self.dealt.turns.entry(home).or_default());
-        if self.shown.in_turn { turns.count(key, by, packet) } else { None }
+        let (key, Dealt { turns, sessions, .. }) = (self.member.hash_key(), &mut self.dealt);
+        let turns = turns.entry(home).or_default();
+        let in_turn = self.shown.in_turn.knows(by);
+        in_turn.then(|| turns.count(key, by, packet, Sessions::of(sessions))).flatten()
     }
 
     /// True if the node is in service and has numbers for a packet of a spread tunnel.

@@ -7,6 +7,7 @@ use crate::host::Input;
 use crate::network::Link;
 use crate::probe;
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use testudo_base::lane::Spread;
 use testudo_ike::output::Time;
 
@@ -15,6 +16,10 @@ const IN_FLIGHT_FOR: Nanos = 300 * MILLI;
 
 /// Sessions of a spread tunnel.
 const SESSIONS: u64 = 8;
+
+/// Sessions that take turns and last, and packets after which another one begins.
+const LASTING: u64 = 16;
+const SHORT: u64 = 32;
 
 /// Packets of which at least one is a mark ([`testudo_base::turn`]), but for one series of 30 000.
 const MARKED: usize = 650;
@@ -96,6 +101,11 @@ impl Traffic {
     }
 }
 
+/// A session that no other packet has, as far as nodes remember.
+fn new_session(number: u64) -> u64 {
+    0x8000 + number % 0x8000
+}
+
 impl World {
     /// The server, or the peer's client, sends a packet through a tunnel.
     pub(super) fn probe(&mut self, peer: usize, outward: bool) {
@@ -107,7 +117,7 @@ impl World {
         }
         let number = self.traffic.send(peer, outward, self.schedule.now);
         if outward {
-            let packet = probe::packet(config::SERVER, config::client(peer), number);
+            let packet = probe::packet(self.server(peer, number), config::client(peer), number);
             self.deliver(Link::Inner, self.flow(peer, number), Arrival::Inner(packet));
         } else {
             let packet = probe::packet(config::client(peer), config::SERVER, number);
@@ -116,7 +126,7 @@ impl World {
     }
 
     /// So many packets go to each peer whose lanes take turns that there is a mark among them: from
-    /// then on the nodes count alike, whatever some of them have missed.
+    /// then on the nodes count alike, whatever some of them have missed. Each is of a new session.
     pub(super) fn deal_anew(&mut self) {
         if self.scenario.routed.is_some() {
             return;
@@ -126,10 +136,20 @@ impl World {
         for (peer, _) in spread.filter(in_turn) {
             for _ in 0..MARKED {
                 let number = self.traffic.send(peer, true, self.schedule.now);
-                let packet = probe::packet(config::SERVER, config::client(peer), number);
+                let packet = probe::packet(config::server(new_session(number)), config::client(peer), number);
                 self.flood(Link::Inner, &Arrival::Inner(packet));
                 self.run_until(self.schedule.now + MILLI);
             }
+        }
+    }
+
+    /// The server that sends a packet to a peer. Where sessions take turns there are a few that last,
+    /// and others that begin and end.
+    fn server(&self, peer: usize, number: u64) -> Ipv4Addr {
+        match self.scenario.spread.get(peer).copied().flatten() {
+            Some(by) if by.has_sessions() && number.is_multiple_of(2) => config::server(number % LASTING),
+            Some(by) if by.has_sessions() => config::server(LASTING + number / SHORT),
+            _ => config::SERVER,
         }
     }
 

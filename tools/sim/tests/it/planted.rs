@@ -32,6 +32,7 @@ const LAST: &[(Plant, u64)] = &[
     (Plant::NoLaneFloor, 84),
     (Plant::LaneOwnedTwice, 2),
     (Plant::MarkIgnored, 20),
+    (Plant::SessionsNotTold, 6),
     (Plant::StandbyBySuspicion, 20),
     (Plant::NoSenderId, 0),
     (Plant::SpiReusedAtOnce, 171),
@@ -76,6 +77,7 @@ const SPREAD: &[Plant] = &[
     Plant::NoLaneFloor,
     Plant::LaneOwnedTwice,
     Plant::MarkIgnored,
+    Plant::SessionsNotTold,
     Plant::RowsNotTold,
     Plant::LaneFloorsNotTold,
 ];

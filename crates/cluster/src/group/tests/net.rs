@@ -7,6 +7,7 @@ use crate::group::{
 use crate::node::NodeId;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
+use testudo_base::session::Told;
 use testudo_base::spi::{SenderId, Shard};
 use testudo_ike::output::Time;
 use testudo_ike::suite::Entropy;
@@ -42,6 +43,8 @@ pub(super) struct Node {
     pub(super) suspicions: usize,
     pub(super) told: Vec<(u8, u32, usize)>,
     pub(super) row_clocks: Vec<(Shard, u64)>,
+    /// What other nodes have said of sessions.
+    pub(super) sessions: Vec<(u8, Vec<Told>)>,
     /// The keys of each view.
     pub(super) relay_keys: Vec<Vec<RelayKeys>>,
     pub(super) relayed: Vec<(u8, Vec<u8>)>,
@@ -127,6 +130,7 @@ impl Net {
             suspicions: 0,
             told: vec![],
             row_clocks: vec![],
+            sessions: vec![],
             relay_keys: vec![],
             relayed: vec![],
             well: true,
@@ -345,6 +349,7 @@ impl Node {
                 self.told.push((from.get(), links, provisional.len()));
             }
             GroupOutput::RowClocks(clocks) => self.row_clocks = clocks,
+            GroupOutput::Sessions { from, told } => self.sessions.push((from.get(), told)),
             GroupOutput::RelayKeys(keys) => self.relay_keys.push(keys),
             GroupOutput::Relayed { from, octets } => self.relayed.push((from.get(), octets)),
             GroupOutput::Multicast(_) | GroupOutput::Datagram { .. } | GroupOutput::Rosters => {}

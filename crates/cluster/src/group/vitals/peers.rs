@@ -50,6 +50,8 @@ pub(in crate::group) struct Peer {
     pub(in crate::group) up: u32,
     pub(in crate::group) load: u16,
     pub(in crate::group) provisional: ShardSet,
+    /// Its newest datagram about sessions.
+    pub(in crate::group) sessions: u64,
 }
 
 impl Peer {
@@ -71,6 +73,7 @@ impl Peer {
             up: u32::MAX,
             load: 0,
             provisional: ShardSet::EMPTY,
+            sessions: 0,
         }
     }
 
@@ -168,6 +171,7 @@ impl Peers {
             peer.on.fill(None);
             peer.hearing = (0, 0);
             (peer.seq, peer.proof, peer.echoed, peer.at) = (0, 0, 0, None);
+            peer.sessions = 0;
             peer.listener = Listener::new(now, heartbeat);
         }
         trusted

@@ -25,6 +25,7 @@ use std::time::Duration;
 use testudo_base::lane::Spread;
 use testudo_base::shard::ShardSet;
 use testudo_base::spi::{Shard, Spi};
+use testudo_base::turn::InTurn;
 use testudo_ike::config::EspProposal;
 use testudo_ike::output::{ChildSaId, LogLevel, Time};
 use testudo_ipsec::number::SequenceBlock;
@@ -129,7 +130,7 @@ impl StripesUnderWay {
 /// SA of this kind cannot be spread.
 pub(in crate::member) fn spread_of(core: &mut Core, child: &ChildReplica) -> Option<Spread> {
     let configured = *core.config.spread.get(&child.connection)?;
-    let spread = if core.takes_turns() { configured } else { configured.by_hash() };
+    let spread = if core.in_turn().knows(configured) { configured } else { configured.by_hash() };
     let what = format!("CHILD_SA {}{{{}}} of connection {}", child.name, child.id.0, child.connection);
     match unfit_to_spread(core, child) {
         Some(why) => {
@@ -315,14 +316,14 @@ impl Numbers {
     /// SA that the peer has just made cannot be rekeyed before the peer sends on it.
     pub(in crate::member) fn gather_spread(&mut self, core: &mut Core, replicas: &Replicas, now: Time) {
         let just_done = |at: Time| now.since(at) < REKEY_RETRY_INTERVAL;
-        let (none, no_turns) = (!core.can_spread(), !core.takes_turns());
-        if !(none || no_turns) || self.stripes.gathered.is_some_and(just_done) {
+        let (none, in_turn) = (!core.can_spread(), core.in_turn());
+        if !none && in_turn == InTurn::Sessions || self.stripes.gathered.is_some_and(just_done) {
             return;
         }
         self.stripes.gathered = Some(now);
         let owned = core.table.owned_by(core.node);
         for (_, child, spread) in replicas.spread().filter(|(spi, ..)| owned.contains(spi.shard())) {
-            if none || spread.stripe.by.turns().is_some() {
+            if none || !in_turn.knows(spread.stripe.by) {
                 core.endpoint.rekey_child(now, child.id);
             }
         }

@@ -1,16 +1,27 @@
 //! What the hosts of members and peers do: they carry out what is asked of them, and check it.
 
-use super::{Arrival, LAN, WAN, World, id};
+use super::{Arrival, LAN, Node, WAN, World, id};
 use crate::config::peer_addr;
 use std::collections::BTreeSet;
 use testudo_base::spi::{Shard, Spi};
 use testudo_cluster::dispatch::Ownership;
 use testudo_cluster::engine::EngineEvent;
-use testudo_cluster::member::{Flushed, MemberOutput, TakenIn};
+use testudo_cluster::member::{Flushed, Member, MemberOutput, TakenIn};
 use testudo_ike::message::{ExchangeType, Message};
 use testudo_ike::output::{Output, Path, Time};
 use testudo_ipsec::dataplane::Note;
 use testudo_ipsec::number::{SequenceAllocator, SequenceBlock};
+
+impl Node {
+    /// Shows its sessions to the member if time has come for that.
+    pub(super) fn handle_timeout(&mut self, now: Time) {
+        let is_due = |member: &&mut Member| member.next_timeout().is_some_and(|at| at <= now);
+        if let Some(member) = self.member.as_mut().filter(is_due) {
+            member.show_sessions(now, self.table.sessions());
+            member.handle_timeout(now);
+        }
+    }
+}
 
 impl World {
     pub(super) fn perform(&mut self, node: usize, output: MemberOutput) {
@@ -120,6 +131,8 @@ impl World {
                     );
                 }
             }
+            MemberOutput::ForgetSessions => state.table.sessions().clear(),
+            MemberOutput::Sessions(told) => told.into_iter().for_each(|told| state.table.follow(told)),
             MemberOutput::Carriers(table) => state.carriers = *table,
             MemberOutput::Serves(serves) => state.serves = serves,
             MemberOutput::TooBig(told) => state.too_big.push(told),

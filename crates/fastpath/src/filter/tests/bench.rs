@@ -6,7 +6,9 @@ use crate::filter::layout::{
     ADDRESS, ClusterValue, VIP, port_value, prefix_key, seen_number, seen_value, source_key,
 };
 use crate::filter::object::Loaded;
-use crate::filter::{CounterSet, FilterCounters, FilterPort, PrefixUse, Reason, RowClocks, STAMP_LEN, Stamp};
+use crate::filter::{
+    CounterSet, FilterCounters, FilterPort, PrefixUse, Reason, RowClocks, STAMP_LEN, SessionTable, Stamp,
+};
 use crate::mac::MacAddr;
 use libbpf_rs::{ProgramInput, ProgramMut};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -114,6 +116,10 @@ impl Bench {
 
     pub(super) fn clocks(&self) -> RowClocks {
         RowClocks::of(&self.loaded.clocks).expect("row clocks")
+    }
+
+    pub(super) fn sessions(&self) -> SessionTable {
+        SessionTable::of(&self.loaded.sessions).expect("sessions")
     }
 
     pub(super) fn seen(&self, spi: u32) -> Option<u64> {

@@ -15,6 +15,7 @@ use testudo_base::lane::Spread;
 use testudo_base::shard::ShardSet;
 use testudo_base::siphash::SipKey;
 use testudo_base::spi::{Shard, Spi};
+use testudo_base::turn::InTurn;
 use testudo_cluster::dispatch::{Arrival, Dispatch, Home, Ownership, PrefixHome};
 
 const OWN4: &str = "192.0.2.11";
@@ -220,7 +221,7 @@ fn filter_and_model_agree() {
             let arrival = if flooded { Arrival::Flooded } else { Arrival::Own };
             let home = model.home(arrival, &packet);
             let [packets, ike, held] = [packets, ike, held].map(shard_set);
-            let ownership = Ownership { packets, ike, held, default_host, in_turn: false };
+            let ownership = Ownership { packets, ike, held, default_host, in_turn: InTurn::Nothing };
             // A flooded packet to a protected prefix: only its carrier asks where it is from.
             let elsewhere =
                 |home| matches!(home, Home::Packets(_)) && flooded && !model.keeps(&ownership, home);
