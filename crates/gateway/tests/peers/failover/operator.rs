@@ -209,7 +209,7 @@ fn nodes_are_upgraded_one_after_another() {
             bed.await_all().unwrap();
         });
         let shown = trial.bed.node(node).cluster().unwrap();
-        let (version, says) = if node < 3 { (15, true) } else { (28, false) };
+        let (version, says) = if node < 3 { (15, true) } else { (29, false) };
         assert_eq!(shown["protocol"], version);
         assert_eq!(
             shown["why"].to_string().contains("nodes of an older version are in the cluster"),

@@ -33,7 +33,7 @@ pub(super) fn spread(scheme: &str) -> BedOptions {
 }
 
 /// The node fails, and comes back.
-fn fails_and_returns(trial: &mut Trial, node: u8) {
+pub(super) fn fails_and_returns(trial: &mut Trial, node: u8) {
     let what = format!("the death of node {node}");
     let seen = trial.under_traffic(&what, |bed| bed.strike(node, Failure::Testudod).unwrap());
     not_doubled(&what, FormerOwner::PassedOver, &seen);
