@@ -183,10 +183,11 @@ impl Vitals {
     }
 
     /// What another node says of the slots of sessions. Each datagram counts once, and none that is
-    /// older than another: so nobody can set a node back by sending one again.
+    /// older than another. After a restart of this node none counts before a heartbeat that shows
+    /// that it is of now: so nobody can set a node back by sending one again.
     pub(super) fn sessions_told(&mut self, core: &mut Core, sender: Sender, number: u64, told: Vec<Told>) {
         let peer = self.peers.all.get_mut(&sender.node);
-        let Some(peer) = peer.filter(|peer| peer.boot == Some(sender.boot)) else {
+        let Some(peer) = peer.filter(|peer| peer.boot == Some(sender.boot) && peer.proof != 0) else {
             core.counters.unproven += 1;
             return;
         };

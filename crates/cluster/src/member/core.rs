@@ -156,6 +156,15 @@ impl Core {
         if self.is_routed() { InTurn::Nothing } else { in_turn(self.view.version) }
     }
 
+    /// What takes turns at this node. One that does not hold the state yet carries no lane, and has
+    /// missed how sessions began: it notes none, and hears of them.
+    pub(super) fn in_turn_here(&self) -> InTurn {
+        match self.in_turn() {
+            InTurn::Sessions if !self.table.synced().contains(&self.node) => InTurn::Packets,
+            in_turn => in_turn,
+        }
+    }
+
     /// True if nodes tell each other of sessions.
     pub(super) fn has_sessions_in_turn(&self) -> bool {
         self.in_turn() == InTurn::Sessions

@@ -344,6 +344,7 @@ impl Counting {
 #[test]
 fn nodes_put_each_others_sessions_right() {
     let mut nodes = Counting::new(3);
+    nodes.run(Duration::from_secs(1));
     nodes.begin(0..300, None);
     assert_eq!(nodes.run(Duration::from_millis(300)), [0; 2]);
     nodes.begin(300..500, Some(2));
@@ -359,12 +360,20 @@ fn nodes_put_each_others_sessions_right() {
     nodes.world.view(&[0, 2]);
     nodes.run(Duration::from_secs(2));
     nodes.begin(700..800, Some(1));
+    nodes.run(Duration::from_secs(1));
     nodes.forget(1);
     nodes.world.restart(1);
     nodes.world.view(&[0, 1, 2]);
-    let known = (0..SLOTS).filter(|slot| nodes.table(0).get(*slot).is_some()).count();
-    let [learned, _] = nodes.run(Duration::from_secs(1));
+    let lanes = |nodes: &Counting| (0..SLOTS).map(|slot| nodes.table(0).get(slot)).collect::<Vec<_>>();
+    let before = lanes(&nodes);
+    let known = before.iter().flatten().count();
+    // It notes no session before it holds the state, and then it has heard of all.
+    let [learned, _] = nodes.run(Duration::from_millis(110));
     assert!(learned == known && known > 600, "{learned} of {known}");
-    nodes.run(Duration::from_secs(2));
+    nodes.begin(0..800, None);
+    nodes.run(Duration::from_secs(3));
     assert_eq!([nodes.differ(0, 1), nodes.differ(0, 2)], [0; 2]);
+    let after = lanes(&nodes);
+    let mut both = before.iter().zip(&after).filter(|(before, _)| before.is_some());
+    assert!(both.all(|(before, after)| before == after), "no session changes its lane");
 }

@@ -20,7 +20,8 @@ pub(super) fn parse(
         let unused = |s: &str| (!s.is_empty() && !spread.contains_key(s)).then(|| s.to_owned());
         let expected = "the name of a connection that no other [[spread]] has";
         let connection = section.string("connection", expected, unused)?;
-        let schemes = "\"session-hash\", \"session-rr\", \"session-sqf\", \"packet-hash\", \"packet-rr\" or \"packet-sqf\"";
+        let schemes = "\"session-hash\", \"session-rr\", \"session-sqf\", \"packet-hash\", \"packet-rr\" \
+                       or \"packet-sqf\"";
         let named = |s: &str| Spread::ALL.into_iter().find(|by| by.name() == s);
         let scheme = section.string("scheme", schemes, named)?;
         let window = section.integer("peer_window", 32, MAX_WINDOW)?.unwrap_or(GroupConfig::PEER_WINDOW);

@@ -387,8 +387,10 @@ mod tests {
     #[test]
     fn sessions_of_ours_are_balanced_as_well_as_the_papers() {
         let (packets, model) = (campus(1), Model::of(100.0, 1.0, 20.0));
-        let papers = balance(Lockstep::SessionRr, &packets, model, 6);
-        for spread in [Spread::SessionRr, Spread::SessionSqf] {
+        for (spread, papers) in
+            [(Spread::SessionRr, Lockstep::SessionRr), (Spread::SessionSqf, Lockstep::SessionSqf)]
+        {
+            let papers = balance(papers, &packets, model, 6);
             let ours = balance_of_ours(spread, &packets, 1, model, 6);
             assert!(ours > 0.9 * papers, "{spread:?}: {ours}, {papers}");
         }

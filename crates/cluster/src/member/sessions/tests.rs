@@ -8,6 +8,10 @@ use testudo_base::turn::Turns;
 
 const BEAT: u64 = 10;
 
+fn pace() -> Pace {
+    Pace::of(Duration::from_millis(BEAT))
+}
+
 fn table() -> Vec<AtomicU64> {
     (0..SLOTS).map(|_| AtomicU64::new(0)).collect()
 }
@@ -32,7 +36,7 @@ fn beats(
     words: &[AtomicU64],
     beats: std::ops::Range<u64>,
 ) -> Vec<Vec<Told>> {
-    beats.map(|beat| told.tell(own, millis(beat * BEAT), Sessions::of(words))).collect()
+    beats.map(|beat| told.tell(pace(), own, millis(beat * BEAT), Sessions::of(words))).collect()
 }
 
 fn even() -> ShardSet {
@@ -41,12 +45,12 @@ fn even() -> ShardSet {
 
 #[test]
 fn all_known_slots_of_a_node_are_told_in_turn_and_no_others() {
-    for (own, within) in [(ShardSet::ALL, 86), (even(), 43)] {
+    for (own, within) in [(ShardSet::ALL, 80), (even(), 40)] {
         let words = table();
         let mut state = SessionsTold::default();
-        assert_eq!(beats(&mut state, own, &words, 0..100).concat(), [], "it may have missed some");
-        let told = beats(&mut state, own, &words, 100..100 + within);
-        assert!(told.iter().all(|told| told.len() == IN_TURN));
+        assert_eq!(beats(&mut state, own, &words, 0..83).concat(), [], "it may have missed some");
+        let told = beats(&mut state, own, &words, 83..83 + within);
+        assert!(told.iter().all(|told| told.len() == pace().in_turn));
         let mut slots: Vec<u16> = told.iter().flatten().map(|told| told.slot).collect();
         slots.sort();
         slots.dedup();
@@ -61,37 +65,65 @@ fn what_has_changed_is_told_within_two_heartbeats_and_once_more() {
     beats(&mut told, ShardSet::ALL, &words, 0..2);
     (0..1500).for_each(|session| count(&mut turns, &words, session));
     let taken: Vec<u16> = (0..SLOTS).filter(|slot| Sessions::of(&words).get(*slot).is_some()).collect();
-    assert!(taken.len() > MAX_CHANGED);
+    assert!(taken.len() > pace().changed);
     let own: Vec<u16> = (0..SLOTS).collect();
     let changed = |told: &mut SessionsTold| {
         Sessions::of(&words).grow_older();
-        let all = told.changed(&own, Sessions::of(&words));
+        let all = told.changed(pace(), &own, true, Sessions::of(&words));
         assert!(all.iter().all(|told| Sessions::of(&words).get(told.slot) == told.session));
         all.into_iter().map(|told| told.slot).collect::<Vec<u16>>()
     };
     assert_eq!(changed(&mut told), Vec::<u16>::new(), "others may not have seen them yet");
     let (first, second, third) = (changed(&mut told), changed(&mut told), changed(&mut told));
-    assert_eq!(first, taken[..MAX_CHANGED]);
-    assert_eq!(second.len(), MAX_CHANGED);
-    let rest = taken.len() - MAX_CHANGED;
-    assert_eq!((&second[..rest], &second[rest..]), (&taken[MAX_CHANGED..], &first[..MAX_CHANGED - rest]));
+    assert_eq!(first, taken[..pace().changed]);
+    assert_eq!(second.len(), pace().changed);
+    let rest = taken.len() - pace().changed;
     assert_eq!(
-        [&second, &third].map(|told| told.iter().filter(|slot| taken[MAX_CHANGED..].contains(slot)).count()),
+        (&second[..rest], &second[rest..]),
+        (&taken[pace().changed..], &first[..pace().changed - rest])
+    );
+    assert_eq!(
+        [&second, &third]
+            .map(|told| told.iter().filter(|slot| taken[pace().changed..].contains(slot)).count()),
         [rest; 2]
     );
     assert_eq!(changed(&mut told), Vec::<u16>::new());
     // Somebody has come who knows none of them.
     told.tell_all();
     let all = [0, 1, 2].map(|_| changed(&mut told));
-    assert_eq!(all.each_ref().map(Vec::len), [MAX_CHANGED, rest, 0]);
+    assert_eq!(all.each_ref().map(Vec::len), [pace().changed, rest, 0]);
     assert_eq!(all.concat().into_iter().collect::<BTreeSet<u16>>(), taken.into_iter().collect());
+}
+
+#[test]
+fn a_node_tells_all_slots_within_a_second_or_a_heartbeat() {
+    for (heartbeat, in_turn, changed) in
+        [(5, 52, 520), (10, 103, 1030), (100, 1024, 8192), (1000, 8192, 8192)]
+    {
+        let pace = Pace::of(Duration::from_millis(heartbeat));
+        assert_eq!((pace.in_turn, pace.changed), (in_turn, changed), "{heartbeat} ms");
+    }
+}
+
+/// A session that it has found by its own count, before it has heard of the slot.
+#[test]
+fn a_node_that_comes_back_says_nothing_of_what_it_has_invented() {
+    let (words, mut state, mut turns) = (table(), SessionsTold::default(), Turns::default());
+    (0..100).for_each(|session| count(&mut turns, &words, session));
+    assert_eq!(beats(&mut state, ShardSet::ALL, &words, 0..83).concat(), []);
+    let slot = (0..SLOTS).find(|slot| Sessions::of(&words).get(*slot).is_some()).unwrap();
+    let told = Told { slot, session: Some(Session { tag: 1, lane: Shard(2) }) };
+    state.heard(&[told]);
+    Sessions::of(&words).follow(told);
+    assert!(beats(&mut state, ShardSet::ALL, &words, 83..85)[0].len() >= 90, "nobody else knows of them");
+    assert_eq!(Sessions::of(&words).get(slot), told.session);
 }
 
 #[test]
 fn a_node_that_comes_back_says_in_turn_what_it_has_heard() {
     let (words, mut state) = (table(), SessionsTold::default());
     state.heard(&[Told { slot: 9, session: None }]);
-    assert_eq!(beats(&mut state, ShardSet::ALL, &words, 0..85).concat(), [Told { slot: 9, session: None }]);
+    assert_eq!(beats(&mut state, ShardSet::ALL, &words, 0..79).concat(), [Told { slot: 9, session: None }]);
 }
 
 /// Only the authority forgets, because the others would at other moments. It says so at once.
@@ -132,7 +164,7 @@ fn a_node_whose_state_is_void_forgets_all_sessions() {
         outputs.iter().filter(|output| matches!(output, MemberOutput::ForgetSessions)).count()
     };
     member.void(START, false);
-    assert_eq!(forgets(&mut member), 0, "the table is empty");
+    assert_eq!(forgets(&mut member), 1, "the filter fills it, whatever the member knows");
     member.core.view.running = true;
     let owner = member.core.table.owned_by(id(2)).iter().next().unwrap();
     let told = Told { slot: slots_of(owner).start, session: None };
@@ -169,8 +201,12 @@ fn only_the_owner_of_a_shard_is_believed() {
 /// A tunnel of another scheme costs nothing: no word of the table is read.
 #[test]
 fn nothing_is_told_without_a_tunnel_whose_sessions_take_turns() {
-    let mut member = member();
-    (member.core.view.running, member.core.view.members) = (true, vec![id(1), id(2)]);
+    let running = || {
+        let mut member = member();
+        (member.core.view.running, member.core.view.members) = (true, vec![id(1), id(2)]);
+        member
+    };
+    let mut member = running();
     let home = member.core.table.owned_by(id(1)).iter().next().unwrap();
     let words = table();
     let tells = |member: &mut Member, by| {
@@ -181,7 +217,7 @@ fn nothing_is_told_without_a_tunnel_whose_sessions_take_turns() {
         !member.sessions.slots.is_empty()
     };
     for (by, expected) in Spread::ALL.map(|by| (by, by.has_sessions())) {
-        assert_eq!(tells(&mut member, by), expected, "{by:?}");
+        assert_eq!(tells(&mut running(), by), expected, "{by:?}");
     }
     member.core.view.version = 28;
     assert!(!tells(&mut member, Spread::SessionRr));

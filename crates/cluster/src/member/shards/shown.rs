@@ -38,7 +38,7 @@ impl Shards {
             false => self.shown.default_host && carries,
         };
         let held = if core.view.quorate { self.arrivals.shards().without(packets) } else { ShardSet::EMPTY };
-        let shown = Ownership { packets, held, ike, default_host, in_turn: core.in_turn() };
+        let shown = Ownership { packets, held, ike, default_host, in_turn: core.in_turn_here() };
         if shown == self.shown {
             return;
         }
