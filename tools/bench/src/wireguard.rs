@@ -7,7 +7,7 @@ use testudo_lab::process::Process;
 use testudo_lab::topology::{Family, Side};
 use testudo_lab::{Lab, Namespace, Result};
 
-const LIMIT: Duration = Duration::from_secs(15);
+const LIMIT: Duration = Duration::from_secs(60);
 const SIDES: [Side; 2] = [Side::One, Side::Two];
 /// Octets of the MTU that it uses, according to its authors.
 const TAKEN: u16 = 80;

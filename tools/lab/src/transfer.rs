@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 /// The slots in which octets are counted.
 pub const SLOT: Duration = Duration::from_millis(50);
 const PORT: u16 = 80;
-const CONNECT_LIMIT: Duration = Duration::from_secs(10);
+const CONNECT_LIMIT: Duration = Duration::from_secs(60);
 /// How often it checks whether to stop while nothing arrives.
 const LOOK: Duration = Duration::from_millis(50);
 const CHUNK: usize = 256 << 10;

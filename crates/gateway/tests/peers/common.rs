@@ -255,6 +255,17 @@ impl Pair {
         found.unwrap_or_else(|| panic!("no counter is named {reason}"))
     }
 
+    /// Waits until our side has dropped as many packets for this reason, and then no more: what a
+    /// ping has sent may still be in a queue when the ping ends.
+    #[track_caller]
+    pub(crate) fn await_dropped(&self, reason: &str, total: u64) {
+        let dropped = wait_until(&format!("{total} drops for {reason}"), SOON, || {
+            let now = self.dropped(reason);
+            Ok(if now >= total { Ok(now) } else { Err(format!("{now}")) })
+        });
+        assert_eq!(dropped.unwrap(), total, "drops for {reason}");
+    }
+
     /// All drops of that side, by reason; strongSwan has none to tell.
     pub(crate) fn drops(&self, side: Side) -> BTreeMap<String, u64> {
         match side {

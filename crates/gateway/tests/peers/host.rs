@@ -36,7 +36,7 @@ fn what_finds_the_tun_full_is_counted() {
     pair.one.process().signal(Signal::SIGCONT).unwrap();
     let lost = pair.t.gw1.tun_overflows().unwrap() - before;
     assert!((PACKETS / 2..PACKETS).contains(&lost), "{lost} of {PACKETS} found the TUN full");
-    assert_eq!(pair.dropped("tun_overflow"), lost);
+    pair.await_dropped("tun_overflow", lost);
     pair.ping_from(Side::One, Family::V4, 56);
 }
 

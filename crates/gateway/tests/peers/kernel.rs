@@ -99,9 +99,11 @@ fn repetitions_are_refused(pair: &Pair) {
         assert_eq!((pong.received, pong.duplicates), (pong.sent, 0), "from {from:?}: {pong:?}");
     }
     pair.t.wire.run("nft", ["delete table netdev twice"]).unwrap();
-    let after = (pair.dropped("replayed"), refused(pair));
-    let refused = (after.0 - before.0, after.1 - before.1);
-    assert!(refused.0 >= 20 && refused.1 >= 20, "replays dropped by us and by the kernel: {refused:?}");
+    wait_until("replays to be dropped by us and by the kernel", SOON, || {
+        let found = (pair.dropped("replayed") - before.0, refused(pair) - before.1);
+        Ok(if found.0 >= 20 && found.1 >= 20 { Ok(()) } else { Err(format!("{found:?}")) })
+    })
+    .unwrap();
 }
 
 /// A tunnel with numbers of each kind, one after the other: we initiate the first, the kernel's

@@ -24,8 +24,9 @@ use testudo_vici::message::Message;
 
 /// Connections that may still be loaded after SIGTERM. Usually it is one, or none.
 const MOST_AFTER: usize = 20;
-/// For how long control may go on with something else after SIGTERM.
-const MOST_BUSY: Duration = Duration::from_millis(100);
+/// How much of a processor control may use for something else after SIGTERM. Usually it is 24 ms; to
+/// set up the rest of the tunnels takes seconds.
+const MOST_BUSY: Duration = Duration::from_millis(300);
 /// The least that a pipe holds: a page.
 const PIPE: i32 = 4096;
 

@@ -173,7 +173,8 @@ fn hosts_learn_sizes(outer: Family) {
             assert!(said.contains(&mtu.to_string()), "{outer} from {from:?}: {said}");
         }
     }
-    assert_eq!(pair.dropped("too_big"), 1, "then the kernel knows");
+    // Then the kernel knows.
+    pair.await_dropped("too_big", 1);
     watch.saw_nothing();
     for from in SIDES {
         assert_eq!(pings_of(&pair, from, outer, (3000, "want")), Ok(()), "{outer} from {from:?}");

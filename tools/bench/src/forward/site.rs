@@ -14,7 +14,7 @@ use testudo_lab::testudo::Testudo;
 use testudo_lab::topology::{Family, HOST, INNER, OUTER, Side};
 use testudo_lab::{Lab, Namespace, Result};
 
-const LIMIT: Duration = Duration::from_secs(15);
+const LIMIT: Duration = Duration::from_secs(60);
 const SIDES: [Side; 2] = [Side::One, Side::Two];
 const MTU: u16 = 1500;
 const ETHERNET: u64 = 14;

@@ -12,7 +12,7 @@ use testudo_lab::swanctl_conf::Connection;
 use testudo_lab::topology::{Family, INNER, OUTER, Side};
 use testudo_lab::{Lab, Namespace, Result};
 
-const LIMIT: Duration = Duration::from_secs(15);
+const LIMIT: Duration = Duration::from_secs(60);
 const SIDES: [Side; 2] = [Side::One, Side::Two];
 
 /// The carrier of the packets.

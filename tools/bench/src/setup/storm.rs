@@ -27,7 +27,7 @@ const STREAMS: u32 = 4;
 /// Initiators that are prepared before the measurement, and then by a separate thread: making keys
 /// is not part of the storm.
 const READY: usize = 4096;
-const UP_LIMIT: Duration = Duration::from_secs(15);
+const UP_LIMIT: Duration = Duration::from_secs(60);
 
 /// Forwarding, with and without a storm.
 #[derive(Clone, Copy, Debug, Serialize)]

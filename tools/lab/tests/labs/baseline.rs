@@ -14,7 +14,7 @@ use testudo_lab::swanctl_conf::Connection;
 use testudo_lab::topology::{Family, Options, Side};
 use testudo_lab::{Lab, Topology};
 
-const UP_LIMIT: Duration = Duration::from_secs(15);
+const UP_LIMIT: Duration = Duration::from_secs(60);
 /// Data of echo requests, looked for in captures.
 const MARK: [u8; 8] = *b"in clear";
 const MIB: u64 = 1 << 20;

@@ -18,7 +18,7 @@ use testudo_lab::swanctl_conf::Connection;
 use testudo_lab::topology::{Family, Options, Side};
 use testudo_lab::{Error, Lab, Result, Topology};
 
-const UP_LIMIT: Duration = Duration::from_secs(15);
+const UP_LIMIT: Duration = Duration::from_secs(60);
 const DOWNLOAD_LIMIT: Duration = Duration::from_secs(90);
 /// Data of the echo requests, which must not be readable on the untrusted network.
 const MARK: [u8; 8] = *b"in clear";
