@@ -180,8 +180,9 @@ mod tests {
     #[test]
     fn a_name_that_takes_too_long_has_failed() {
         fn stuck(_: &str) -> Result<Vec<IpAddr>, LookupError> {
-            std::thread::sleep(Duration::from_secs(2));
-            Ok(vec!["192.0.2.1".parse().unwrap()])
+            loop {
+                std::thread::park();
+            }
         }
         let (mut resolver, _poll) = resolver(stuck, Duration::ZERO);
         let begun = Instant::now();
