@@ -168,9 +168,7 @@ fn watched(args: &MigrateArgs) -> Result<(String, Option<Watch>), Refusal> {
     }
     let mut watch = Watch::new(args.cancel_on);
     for (side, socket) in args.daemons() {
-        watch.add(side, socket).map_err(|end| {
-            Refusal::new(end.to_string(), "turn the watch on there, or accept that with --cancel-on never")
-        })?;
+        watch.add(side, socket).map_err(|end| Refusal::new(end.to_string(), end.remedy()))?;
     }
     Ok(("by both testudods, from now on".to_owned(), Some(watch)))
 }

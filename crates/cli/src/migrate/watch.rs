@@ -2,6 +2,7 @@
 
 use super::vm::Side;
 use crate::answer::answer_error;
+use std::fmt::{self, Display, Formatter};
 use std::path::Path;
 use std::time::Duration;
 use testudo_alarms::Severity;
@@ -42,12 +43,50 @@ impl CancelOn {
 /// Why the watch does not let a migration go on.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum WatchEnd {
-    #[error("alarm at the {side}: {kind}, {subject}: {evidence}")]
-    Alarm { side: Side, kind: String, subject: String, evidence: String },
+    #[error("alarm at the {side}: {alarm}")]
+    Alarm { side: Side, alarm: Found },
+    #[error("an alarm goes on at the {side}: {alarm}")]
+    GoesOn { side: Side, alarm: Found },
     #[error("the {0}'s testudod does not watch")]
     Off(Side),
     #[error("the {side}'s testudod cannot be asked for alarms: {error}")]
     Silent { side: Side, error: Error },
+}
+
+/// An alarm that cancels a migration.
+#[derive(Debug)]
+pub(super) struct Found {
+    kind: String,
+    subject: String,
+    evidence: String,
+}
+
+impl Display for Found {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Self { kind, subject, evidence } = self;
+        write!(f, "{kind}, {subject}: {evidence}")
+    }
+}
+
+impl From<AlarmReport> for Found {
+    fn from(AlarmReport { kind, subject, evidence, .. }: AlarmReport) -> Self {
+        Self { kind, subject, evidence }
+    }
+}
+
+impl WatchEnd {
+    /// What to do before a migration can begin.
+    pub(super) fn remedy(&self) -> &'static str {
+        match self {
+            Self::Alarm { .. } | Self::GoesOn { .. } => {
+                "wait until it has ended (testudo alarms --lasting there), or accept it with --cancel-on"
+            }
+            Self::Off(_) => "turn the watch on there, or accept that with --cancel-on never",
+            Self::Silent { .. } => {
+                "check that testudod runs there and is reached, or accept that with --cancel-on never"
+            }
+        }
+    }
 }
 
 /// The watch on both hosts from one moment on.
@@ -68,18 +107,17 @@ impl Watch {
         Self { posts: Vec::new(), cancel_on }
     }
 
-    /// Watches a host's daemon too. Alarms of before do not count.
+    /// Watches a host's daemon too. Alarms that have ended before do not count. One that goes on is
+    /// refused here, because testudod raises it only once, however long the attack lasts.
     pub(super) fn add(&mut self, side: Side, socket: &Path) -> Result<(), WatchEnd> {
-        let silent = |error| WatchEnd::Silent { side, error };
-        let mut client = Client::connect_within(socket, ANSWER_LIMIT).map_err(silent)?;
-        let page = ask(&mut client, u64::MAX).map_err(|error| match error {
-            Error::UnknownCommand(_) => WatchEnd::Off(side),
-            error => silent(error),
-        })?;
-        if !page.watching {
-            return Err(WatchEnd::Off(side));
+        let client = Client::connect_within(socket, ANSWER_LIMIT);
+        let client = client.map_err(|error| WatchEnd::Silent { side, error })?;
+        let mut post = Post { side, client, last: 0 };
+        let mut going_on = post.read(self.cancel_on)?.into_iter().filter(|alarm| alarm.ended.is_none());
+        if let Some(alarm) = going_on.next() {
+            return Err(WatchEnd::GoesOn { side, alarm: alarm.into() });
         }
-        self.posts.push(Post { side, client, last: page.last });
+        self.posts.push(post);
         Ok(())
     }
 
@@ -93,30 +131,41 @@ impl Watch {
 
 impl Post {
     fn look(&mut self, cancel_on: CancelOn) -> Result<(), WatchEnd> {
+        match self.read(cancel_on)?.into_iter().next() {
+            Some(alarm) => Err(WatchEnd::Alarm { side: self.side, alarm: alarm.into() }),
+            None => Ok(()),
+        }
+    }
+
+    /// The alarms since the last time, or all that the daemon keeps, that cancel a migration.
+    fn read(&mut self, cancel_on: CancelOn) -> Result<Vec<AlarmReport>, WatchEnd> {
         let side = self.side;
+        let failed = |error| match error {
+            Error::UnknownCommand(_) => WatchEnd::Off(side),
+            error => WatchEnd::Silent { side, error },
+        };
+        let mut found = Vec::new();
         for _ in 0..MAX_PAGES {
-            let silent = |error| WatchEnd::Silent { side, error };
-            let page = ask(&mut self.client, self.last).map_err(silent)?;
+            let page = ask(&mut self.client, self.last).map_err(failed)?;
             if !page.watching {
                 return Err(WatchEnd::Off(side));
             }
             let latest = page.alarms.iter().map(|alarm| alarm.number).max();
             self.last = self.last.max(latest.unwrap_or(page.last));
             for alarm in page.alarms {
-                if cancel_on.includes(&alarm).map_err(silent)? {
-                    let AlarmReport { kind, subject, evidence, .. } = alarm;
-                    return Err(WatchEnd::Alarm { side, kind, subject, evidence });
+                if cancel_on.includes(&alarm).map_err(failed)? {
+                    found.push(alarm);
                 }
             }
             if !page.more {
                 break;
             }
         }
-        Ok(())
+        Ok(found)
     }
 }
 
-/// Alarms above a number; above the highest there are none.
+/// Alarms above a number.
 fn ask(client: &mut Client, above: u64) -> Result<AlarmPage, Error> {
     let mut arguments = Message::new();
     arguments.add_text("above", above);

@@ -47,6 +47,33 @@ fn an_alarm_of_the_configured_severity_ends_it() {
     assert_eq!(never.posts[0].last, 6);
 }
 
+/// testudod raises it once, before the migration here, and not again while the attack lasts.
+#[test]
+fn an_alarm_that_goes_on_is_refused_at_the_start() {
+    let over = |page: Message| {
+        let mut page = AlarmPage::from_message(&page).unwrap();
+        page.alarms.iter_mut().for_each(|alarm| alarm.ended = Some("2026-01-01T00:00:09Z".to_owned()));
+        page.to_message()
+    };
+    let first = |more| {
+        let page = AlarmPage::from_message(&over(page("yes", 3, &[(1, "critical"), (2, "warning")])));
+        Some(AlarmPage { more, ..page.unwrap() }.to_message())
+    };
+    let add = |cancel_on, second| {
+        let (_dir, socket) = daemon(vec![first(true), Some(second)]);
+        Watch::new(cancel_on).add(Side::Destination, &socket)
+    };
+    let goes_on = |severity| page("yes", 3, &[(3, severity)]);
+    assert_eq!(
+        add(CancelOn::Critical, goes_on("critical")).unwrap_err().to_string(),
+        "an alarm goes on at the destination: forged-packets, child lab-1: 30 packets failed authentication"
+    );
+    let refused = add(CancelOn::Warning, goes_on("warning"));
+    assert!(matches!(refused, Err(WatchEnd::GoesOn { side: Side::Destination, .. })), "{refused:?}");
+    add(CancelOn::Critical, goes_on("warning")).unwrap();
+    add(CancelOn::Critical, over(goes_on("critical"))).unwrap();
+}
+
 #[test]
 fn a_daemon_that_does_not_watch_is_told_from_one_that_does() {
     for (answer, reason) in [

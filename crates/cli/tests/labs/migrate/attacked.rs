@@ -33,14 +33,21 @@ fn no_attack_disturbs_a_migration() {
 
 #[test]
 fn an_alarm_cancels() {
-    let hosts = Hosts::start("migrate-alarm");
+    let mut hosts = Hosts::start("migrate-alarm");
     let migration = hosts.begin(SLOW, &["--cancel-on", "warning"]);
-    let _attacker = hosts.attack("forge", Side::One);
-    let report = at_the_source_after("cancelled", migration);
-    let reason = report["reason"].as_str().unwrap();
+    let mut attacker = hosts.attack("forge", Side::One);
+    let cancelled = at_the_source_after("cancelled", migration);
+    let reason = cancelled["reason"].as_str().unwrap();
     let expected = "alarm at the destination: forged-packets, CHILD_SA #";
     assert!(reason.starts_with(expected) && reason.contains("sequence number"), "{reason}");
     hosts.run_at_source();
+    // The attack goes on, and no further alarm comes.
+    hosts.start_destination_anew();
+    let refused = report(&hosts.command(&["--cancel-on", "warning"]).run_any().unwrap());
+    attacker.alive().unwrap();
+    assert_eq!(refused["result"], "refused", "{refused:#}");
+    let found = refused["requirements"][3]["found"].as_str().unwrap();
+    assert!(found.starts_with("an alarm goes on at the destination: forged-packets, CHILD_SA #"), "{found}");
 }
 
 /// A daemon that does not watch is no protection.

@@ -100,6 +100,12 @@ impl Hosts {
         hosts
     }
 
+    /// Lets another emulator wait at the destination, in place of one that has had a migration.
+    pub(crate) fn start_destination_anew(&mut self) {
+        self.destination.process().kill();
+        self.destination = Migrant::expect(&self.t.gw2, NAME, SECRET).unwrap();
+    }
+
     /// Writes a policy that lets this user do everything.
     pub(crate) fn allow(&self, uid: &str) {
         self.allow_only(uid, &["migrate", "terminate"]);
