@@ -8,15 +8,18 @@
 
 use super::channel::Flow;
 use super::vm::Side;
+use nix::fcntl::OFlag;
 use nix::sys::socket::{
     AddressFamily, SockFlag, SockProtocol, SockType, SockaddrStorage, bind, setsockopt, socket, sockopt,
 };
 use segment::Ports;
-use std::fs::File;
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::path::Path;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 use testudo_vici::Error;
 use testudo_vici::client::Client;
@@ -36,6 +39,10 @@ const LIMIT: Duration = Duration::from_millis(2500);
 const POLL: Duration = Duration::from_millis(50);
 const DAEMON_LIMIT: Duration = Duration::from_secs(10);
 const LARGEST: usize = 1 << 16;
+/// Beside the socket of the source's testudod, where only root may write.
+const LOCK: &str = "migration-probe.lock";
+/// Another command needs five seconds.
+const LOCK_LIMIT: Duration = Duration::from_secs(60);
 
 /// What became of a packet in clear.
 #[derive(Debug, PartialEq, Eq)]
@@ -66,6 +73,10 @@ enum UntriedError {
     Nix(#[from] nix::Error),
     #[error("testudod of the {side}: {error}")]
     Daemon { side: Side, error: Error },
+    #[error("{}: {error}", path.display())]
+    Lock { path: PathBuf, error: io::Error },
+    #[error("other commands have been trying for {} seconds: {}", LOCK_LIMIT.as_secs(), .0.display())]
+    Busy(PathBuf),
 }
 
 impl Clear {
@@ -83,15 +94,10 @@ impl Clear {
 
 /// Tries it. Nobody listens at the port yet, so whatever reaches the destination's kernel is
 /// answered. Only one command of a host tries at a time: many packets in clear are an alarm, which
-/// cancels migrations. `policy` is the file by which they wait for each other.
-pub(super) fn attempt(
-    [source, destination]: [(Side, &Path); 2],
-    policy: &Path,
-    flow: Flow,
-) -> Result<Clear, ClearError> {
+/// cancels migrations.
+pub(super) fn attempt([source, destination]: [(Side, &Path); 2], flow: Flow) -> Result<Clear, ClearError> {
     let attempt = || {
-        let alone = File::open(policy)?;
-        alone.lock()?;
+        let _alone = alone(source.1, LOCK_LIMIT)?;
         let [mut ours, mut theirs] = [Drops::begin(source)?, Drops::begin(destination)?];
         let opening = Opening::bind(flow)?;
         for _ in 0..TRIES {
@@ -107,6 +113,28 @@ pub(super) fn attempt(
         Ok(Ok(Clear::Silent))
     };
     attempt().unwrap_or_else(|error: UntriedError| Ok(Clear::Untried(error.to_string())))
+}
+
+/// Waits until no other command of this host tries. Nobody but root can open the file: whoever
+/// can, can keep all migrations from being examined.
+fn alone(socket: &Path, limit: Duration) -> Result<File, UntriedError> {
+    let path = socket.with_file_name(LOCK);
+    let mut options = OpenOptions::new();
+    let options = options.write(true).create(true).truncate(false).mode(0o600);
+    let opened = options.custom_flags(OFlag::O_NOFOLLOW.bits()).open(&path);
+    let file = match opened {
+        Ok(file) => file,
+        Err(error) => return Err(UntriedError::Lock { path, error }),
+    };
+    let until = Instant::now() + limit;
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(TryLockError::WouldBlock) if Instant::now() < until => sleep(POLL),
+            Err(TryLockError::WouldBlock) => return Err(UntriedError::Busy(path)),
+            Err(TryLockError::Error(error)) => return Err(UntriedError::Lock { path, error }),
+        }
+    }
 }
 
 /// What both testudods have dropped of clear text while no answer was heard. Another packet at the
@@ -220,6 +248,7 @@ fn open(from: SocketAddr, kind: SockType) -> Result<OwnedFd, nix::Error> {
 mod tests {
     use super::super::scripted;
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
 
     /// Nothing protects what a host sends itself.
     #[test]
@@ -241,10 +270,25 @@ mod tests {
         let counters = || Some(Counters::default().to_message());
         let many = || std::iter::repeat_with(counters).take(3).collect();
         let [(_one, ours), (_other, theirs)] = [(); 2].map(|()| scripted::daemon(COMMAND, many(), |_| ()));
-        let policy = tempfile::NamedTempFile::new().unwrap();
         let daemons = [(Side::Source, &*ours), (Side::Destination, &*theirs)];
-        let found = attempt(daemons, policy.path(), Flow { from: to.ip(), to });
+        let found = attempt(daemons, Flow { from: to.ip(), to });
         assert!(matches!(found, Err(ClearError::Answered(answered)) if answered == to), "{found:?}");
+    }
+
+    /// A command that never ends does not keep the others waiting for ever, and nobody but the owner
+    /// can open the file.
+    #[test]
+    fn one_tries_at_a_time_and_the_others_wait_for_a_while() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("vici.sock");
+        let first = alone(&socket, Duration::ZERO).unwrap();
+        assert_eq!(first.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        let busy = alone(&socket, 2 * POLL).unwrap_err().to_string();
+        assert!(busy.starts_with("other commands have been trying for 60 seconds: "), "{busy}");
+        drop(first);
+        alone(&socket, Duration::ZERO).unwrap();
+        let missing = alone(&dir.path().join("none/vici.sock"), Duration::ZERO).unwrap_err().to_string();
+        assert!(missing.contains("none/migration-probe.lock: "), "{missing}");
     }
 
     #[test]

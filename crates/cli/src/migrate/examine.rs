@@ -145,7 +145,7 @@ fn protected(
     })?;
     let clear = match in_clear {
         false => Clear::Untried("requirements 2 and 4 come first".to_owned()),
-        true => clear::attempt(args.daemons(), &args.policy, flow).map_err(|error| {
+        true => clear::attempt(args.daemons(), flow).map_err(|error| {
             Refusal::new(
                 error.to_string(),
                 "check the policies of the destination (swanctl --list-pols), its ports (testudo status), \
