@@ -182,21 +182,22 @@ fn migrate(args: &MigrateArgs, to: SocketAddr) -> Result<(Report, bool), Migrate
         (report.path, hold) = (Some(path), held);
     }
     let multifd = multifd::choose(args, &mut source, &mut destination);
-    let wishes = Wishes {
-        to,
-        multifd: multifd.channels,
-        max_bandwidth: args.max_bandwidth,
-        downtime_ms: args.downtime,
-    };
+    let wishes =
+        Wishes { multifd: multifd.channels, max_bandwidth: args.max_bandwidth, downtime_ms: args.downtime };
     report.multifd = Some(multifd);
     // Without a new begin it counts from the probe on.
     let _uncounted = examined.meter.as_mut().map(Meter::begin);
     if interrupted.load(Ordering::Relaxed) {
         report.result = Some("cancelled");
         report.reason = Some("interrupted before it began; both QEMUs are as they were".to_owned());
-    } else if let Err(error) = transfer::begin(&mut source, &mut destination, &wishes) {
+    } else if let Err(error) = transfer::set_up(&mut source, &mut destination, &wishes) {
         report.end(&End::Failed(error.to_string()));
         report.settle(settle::settle(&mut source, &mut destination, false));
+    } else if let Err(error) = transfer::begin(&mut source, &mut destination, to) {
+        report.end(&End::Failed(error.to_string()));
+        let fenced = transfer::withdraw(&mut source, &mut destination);
+        report.settle(settle::settle(&mut source, &mut destination, fenced));
+        report.actions.splice(0..0, fenced.then(|| settle::FENCED.to_owned()));
     } else {
         let mut meter = examined.meter;
         let beside = Beside { watch: examined.watch, hold: hold.as_mut() };

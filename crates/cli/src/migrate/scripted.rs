@@ -1,11 +1,41 @@
-//! A daemon for tests, which answers by a script.
+//! A daemon and a QEMU for tests, which answer by a script.
 
-use std::io::{Read, Write};
+use super::vm::{Side, Vm};
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::thread;
+use std::time::Duration;
 use testudo_vici::codec::{Deframer, Packet};
 use testudo_vici::message::Message;
+
+/// How long a scripted QEMU is waited for. Nothing depends on it but how long a test takes.
+pub(super) const LIMIT: Duration = Duration::from_millis(500);
+
+/// A QEMU whose monitor returns this to each command; `None`: it does not answer.
+pub(super) fn qemu(
+    side: Side,
+    mut answer: impl FnMut(&str) -> Option<Value> + Send + 'static,
+) -> (tempfile::TempDir, Vm) {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("qmp");
+    let listener = UnixListener::bind(&socket).unwrap();
+    thread::spawn(move || {
+        let mut stream = listener.accept().unwrap().0;
+        writeln!(stream, "{}", json!({ "QMP": {} })).unwrap();
+        for line in BufReader::new(stream.try_clone().unwrap()).lines() {
+            let request: Value = serde_json::from_str(&line.unwrap()).unwrap();
+            let command = request["execute"].as_str().unwrap();
+            let returned = if command == "qmp_capabilities" { Some(json!({})) } else { answer(command) };
+            if let Some(returned) = returned {
+                // The test may be over.
+                let _ = writeln!(stream, "{}", json!({ "return": returned, "id": request["id"] }));
+            }
+        }
+    });
+    (dir, Vm::new(side, socket).patient_for(LIMIT))
+}
 
 /// A daemon with these answers to one command, one after the other; `None`: it does not know the
 /// command. `check` looks at the arguments.
@@ -26,6 +56,9 @@ pub(super) fn daemon(
                     break Packet::parse(&packet).unwrap();
                 }
                 let len = stream.read(&mut chunk).unwrap();
+                if len == 0 {
+                    return;
+                }
                 deframer.push(&chunk[..len]).unwrap();
             };
             let Packet::CmdRequest(name, arguments) = request else { panic!("a command") };

@@ -19,6 +19,8 @@ mod tests;
 /// QEMU ends a migration within milliseconds once it has noticed its failure.
 const LIMIT: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(100);
+/// What was done: the fence.
+pub(super) const FENCED: &str = "told the destination not to start the virtual machine by itself";
 
 /// What is known of both.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -167,7 +169,7 @@ fn act(step: &Step, source: &mut Vm, destination: &mut Vm) -> Result<String, tes
         Step::Continue(Side::Destination) => {
             (destination, "cont", "continued the destination, which has the state")
         }
-        _ => (destination, "stop", "told the destination not to start the virtual machine by itself"),
+        _ => (destination, "stop", FENCED),
     };
     vm.execute(command, json!({}))?;
     Ok(done.to_owned())

@@ -28,6 +28,10 @@ use testudo_qmp::Error;
 use testudo_terminal::progress::Progress;
 use testudo_terminal::units::bytes;
 
+#[cfg(test)]
+mod tests;
+
+const CANCEL: &str = "migrate_cancel";
 const POLL: Duration = Duration::from_millis(100);
 /// How long QEMU may take from the end of a migration to its figures.
 const FIGURES_LIMIT: Duration = Duration::from_secs(2);
@@ -35,7 +39,6 @@ const FIGURES_LIMIT: Duration = Duration::from_secs(2);
 /// What the operator wants of it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wishes {
-    pub(super) to: SocketAddr,
     /// Connections beside the first; none: all goes by one.
     pub(super) multifd: Option<u8>,
     /// Octets a second.
@@ -49,6 +52,8 @@ pub(super) struct Wishes {
 pub(super) enum Cause {
     #[error("interrupted")]
     Interrupted,
+    #[error("somebody else has cancelled it")]
+    SomebodyElse,
     #[error("no progress for {} seconds", .0.as_secs())]
     Stalled(Duration),
     #[error(transparent)]
@@ -90,16 +95,34 @@ pub(super) struct Transfer<'a, 'b> {
 /// What [`Transfer::break_off`] has found and done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum BreakOff {
-    Cancelled,
+    /// The source has been told to cancel. It may not have answered: it does so later, when it
+    /// answers again.
+    Told,
     /// The destination has everything.
     TooLate,
     /// It cannot be known whether the destination has everything.
     Unclear,
 }
 
-/// Sets both QEMUs up and begins.
-pub(super) fn begin(source: &mut Vm, destination: &mut Vm, wishes: &Wishes) -> Result<(), Error> {
-    for vm in [&mut *source, &mut *destination] {
+/// How far a cancellation is. An alarm is read only once, so its cause is kept.
+#[derive(Default)]
+struct Cancellation {
+    /// What could not be acted upon yet.
+    due: Option<Cause>,
+    /// Why the source has been told.
+    told: Option<Cause>,
+}
+
+impl Cancellation {
+    /// Why a source that has cancelled has done so.
+    fn cause(self) -> Cause {
+        self.told.or(self.due).unwrap_or(Cause::SomebodyElse)
+    }
+}
+
+/// Sets both QEMUs up.
+pub(super) fn set_up(source: &mut Vm, destination: &mut Vm, wishes: &Wishes) -> Result<(), Error> {
+    for vm in [source, destination] {
         let capabilities: Vec<_> =
             [("events", true), ("return-path", true), ("multifd", wishes.multifd.is_some())]
                 .map(|(capability, state)| json!({ "capability": capability, "state": state }))
@@ -112,16 +135,31 @@ pub(super) fn begin(source: &mut Vm, destination: &mut Vm, wishes: &Wishes) -> R
         }
         vm.execute("migrate-set-parameters", parameters)?;
     }
-    let uri = json!({ "uri": format!("tcp:{}", wishes.to) });
+    Ok(())
+}
+
+/// Begins.
+pub(super) fn begin(source: &mut Vm, destination: &mut Vm, to: SocketAddr) -> Result<(), Error> {
+    let uri = json!({ "uri": format!("tcp:{to}") });
     destination.execute("migrate-incoming", uri.clone())?;
     source.execute("migrate", uri).map(drop)
+}
+
+/// Takes a begin back that has failed. The destination may listen, and a source that has not
+/// answered may begin later: its monitor takes commands in order, so it cancels then. Returns
+/// whether the destination is fenced.
+pub(super) fn withdraw(source: &mut Vm, destination: &mut Vm) -> bool {
+    let fenced = destination.execute("stop", json!({})).is_ok();
+    // Its state, which is looked at next, shows whether this has worked.
+    let _ = source.execute(CANCEL, json!({}));
+    fenced
 }
 
 impl Transfer<'_, '_> {
     /// Follows it to its end, and cancels it if there is a cause.
     pub(super) fn follow(&mut self, progress: &Progress) -> End {
         progress.begin("migration", 0);
-        let mut cancelled: Option<Cause> = None;
+        let mut cancellation = Cancellation::default();
         let (mut sent, mut moved) = (0, Instant::now());
         loop {
             let (migration, patience) = match self.source.migration() {
@@ -136,10 +174,8 @@ impl Transfer<'_, '_> {
             match migration.phase {
                 Phase::Active => {}
                 Phase::Completed => return self.completed(migration),
-                Phase::Cancelled => return End::Cancelled(cancelled.unwrap_or(Cause::Interrupted)),
-                Phase::Failed | Phase::None => {
-                    return failed(&migration, cancelled);
-                }
+                Phase::Cancelled => return End::Cancelled(cancellation.cause()),
+                Phase::Failed | Phase::None => return failed(&migration, cancellation.told),
             }
             progress.doing(describe(&migration));
             self.loads.look();
@@ -147,21 +183,17 @@ impl Transfer<'_, '_> {
             if transferred > sent {
                 (sent, moved) = (transferred, Instant::now());
             }
-            let stalled = moved.elapsed() > patience;
-            if cancelled.is_none() {
-                if let Some(cause) = self.cause(stalled.then_some(patience)) {
-                    match self.break_off() {
-                        // It has its own time to end.
-                        BreakOff::Cancelled => (cancelled, moved) = (Some(cause), Instant::now()),
-                        BreakOff::Unclear if stalled => return End::Undecided(cause),
-                        BreakOff::TooLate if stalled => return self.abandon_source(cause),
-                        BreakOff::TooLate | BreakOff::Unclear => {}
-                    }
-                } else if let Some(hold) = &mut self.hold {
-                    hold.look();
-                }
-            } else if stalled {
-                return End::Undecided(Cause::Stalled(patience));
+            let stalled_for = (moved.elapsed() > patience).then_some(patience);
+            let was_told = cancellation.told.is_some();
+            if let Some(end) = self.pursue(&mut cancellation, stalled_for) {
+                return end;
+            }
+            if cancellation.told.is_some() && !was_told {
+                // It has its own time to end.
+                moved = Instant::now();
+            }
+            if let Some(hold) = &mut self.hold {
+                hold.look();
             }
             sleep(POLL);
         }
@@ -177,6 +209,22 @@ impl Transfer<'_, '_> {
             }
         }
         End::Completed(migration)
+    }
+
+    /// Cancels if there is a cause. Returns the end of what cannot be waited for any longer.
+    fn pursue(&mut self, cancellation: &mut Cancellation, stalled_for: Option<Duration>) -> Option<End> {
+        let is_stalled = stalled_for.is_some();
+        if cancellation.told.is_some() {
+            return cancellation.told.take_if(|_| is_stalled).map(End::Undecided);
+        }
+        let cause = cancellation.due.take().or_else(|| self.cause(stalled_for))?;
+        match self.break_off() {
+            BreakOff::Told => cancellation.told = Some(cause),
+            BreakOff::Unclear if is_stalled => return Some(End::Undecided(cause)),
+            BreakOff::TooLate if is_stalled => return Some(self.abandon_source(cause)),
+            BreakOff::TooLate | BreakOff::Unclear => cancellation.due = Some(cause),
+        }
+        None
     }
 
     fn cause(&mut self, stalled_for: Option<Duration>) -> Option<Cause> {
@@ -209,8 +257,10 @@ impl Transfer<'_, '_> {
             }
             State::Incoming | State::Unknown(_) => return BreakOff::Unclear,
         }
-        match self.source.execute("migrate_cancel", json!({})) {
-            Ok(_) => BreakOff::Cancelled,
+        match self.source.execute(CANCEL, json!({})) {
+            Ok(_) => BreakOff::Told,
+            // From here on the destination must stay fenced: the source goes on when it obeys.
+            Err(Error::Timeout { command, .. }) if command == CANCEL => BreakOff::Told,
             Err(_) => BreakOff::Unclear,
         }
     }
@@ -231,8 +281,8 @@ impl Transfer<'_, '_> {
 }
 
 /// A migration that was cancelled may end as a failed one.
-fn failed(migration: &Migration, cancelled: Option<Cause>) -> End {
-    match cancelled {
+fn failed(migration: &Migration, told: Option<Cause>) -> End {
+    match told {
         Some(cause) => End::Cancelled(cause),
         None => End::Failed(migration.error().unwrap_or("QEMU gives no reason").to_owned()),
     }
@@ -270,37 +320,5 @@ impl End {
             Self::Cancelled(cause) | Self::Undecided(cause) => Some(cause.to_string()),
             Self::SourceGone => Some(format!("the {}'s QEMU has ended", Side::Source)),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_progress_line_tells_how_far_it_is_and_what_holds_it_up() {
-        let mut answer = json!({
-            "status": "active",
-            "expected-downtime": 310,
-            "ram": {
-                "transferred": 123_456_789,
-                "remaining": 45_600_000,
-                "dirty-pages-rate": 5000,
-                "page-size": 4096,
-            },
-        });
-        let line = |answer: &serde_json::Value| {
-            describe(&Migration { phase: Phase::Active, answer: answer.clone() })
-        };
-        assert_eq!(
-            line(&answer),
-            "migration: 123.5 MB sent, 45.6 MB left, 20.5 MB a second rewritten, 310 ms of pause expected"
-        );
-        // What QEMU counts may be anything.
-        answer["ram"]["dirty-pages-rate"] = u64::MAX.into();
-        assert!(line(&answer).contains(" left, 18.4 EB a second rewritten, "), "{}", line(&answer));
-        // It does not tell these before the first round.
-        let nothing = "migration: 0 B sent, 0 B left, 0 B a second rewritten, 0 ms of pause expected";
-        assert_eq!(line(&json!({ "status": "setup" })), nothing);
     }
 }

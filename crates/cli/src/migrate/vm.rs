@@ -105,11 +105,18 @@ pub(super) struct Vm {
     socket: PathBuf,
     /// None after the connection has ended.
     client: Option<Client>,
+    /// For each answer.
+    limit: Duration,
 }
 
 impl Vm {
     pub(super) fn new(side: Side, socket: PathBuf) -> Self {
-        Self { side, socket, client: None }
+        Self { side, socket, client: None, limit: ANSWER_LIMIT }
+    }
+
+    #[cfg(test)]
+    pub(super) fn patient_for(self, limit: Duration) -> Self {
+        Self { limit, ..self }
     }
 
     pub(super) fn side(&self) -> Side {
@@ -125,7 +132,7 @@ impl Vm {
                 answer => return answer,
             }
         }
-        let client = self.client.insert(Client::connect(&self.socket, ANSWER_LIMIT)?);
+        let client = self.client.insert(Client::connect(&self.socket, self.limit)?);
         client.execute(command, arguments)
     }
 

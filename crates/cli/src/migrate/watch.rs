@@ -12,7 +12,7 @@ use testudo_vici::client::Client;
 use testudo_vici::message::Message;
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 const COMMAND: &str = "testudo-alarms";
 /// While alarms are asked for, nobody looks at the migration.

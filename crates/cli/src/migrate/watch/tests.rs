@@ -19,6 +19,16 @@ fn page(watching: &str, last: u64, alarms: &[(u64, &str)]) -> Message {
     AlarmPage { watching: watching == "yes", last, alarms, ..AlarmPage::default() }.to_message()
 }
 
+/// What a daemon answers before an attack, or when it knows of no further one.
+pub(in crate::migrate) fn calm() -> Message {
+    page("yes", 1, &[])
+}
+
+/// A critical alarm.
+pub(in crate::migrate) fn attack() -> Message {
+    page("yes", 2, &[(2, "critical")])
+}
+
 fn watch(answers: Vec<Option<Message>>, cancel_on: CancelOn) -> (tempfile::TempDir, Watch) {
     let (dir, socket) = daemon(answers);
     let mut watch = Watch::new(cancel_on);
