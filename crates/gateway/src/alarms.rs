@@ -26,9 +26,9 @@ use packets::PacketCounts;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use testudo_alarms::{Alarm, Kind, News, Rules, Sighting, Subject, Watch};
+use testudo_alarms::{Alarm, Kind, News, Rules, Severity, Sighting, Subject, Watch};
 use testudo_ike::output::{ChildSaId, UnixTime};
-use testudo_vici::alarms::{AlarmPage, AlarmReport, DroppedSource, MAX_ALARMS_PER_PAGE};
+use testudo_vici::alarms::{AlarmPage, AlarmReport, DroppedSource, MAX_ALARMS_PER_PAGE, WatchedKind};
 use testudo_vici::counters::Named;
 
 /// How often the counters are read.
@@ -185,9 +185,17 @@ impl Alarms {
             watching: self.is_on,
             last: self.watch.last(),
             more,
+            kinds: if self.is_on { self.kinds() } else { Vec::new() },
             dropped,
             alarms: alarms.into_iter().map(|alarm| self.report(alarm)).collect(),
         }
+    }
+
+    fn kinds(&self) -> Vec<WatchedKind> {
+        let severity = |kind| self.watch.rules().of(kind).severity.map_or("off", Severity::name);
+        let watched =
+            |kind: Kind| WatchedKind { kind: kind.name().to_owned(), severity: severity(kind).to_owned() };
+        Kind::ALL.into_iter().map(watched).collect()
     }
 
     /// How many alarms each kind has raised.

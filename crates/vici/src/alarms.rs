@@ -6,6 +6,9 @@
 //!     watching = <yes or no>
 //!     last = <number of the latest alarm>
 //!     more = <yes: ask again, above the last of these>
+//!     kinds = {
+//!         <kind> = <severity of its alarms, or off: it is not watched for>
+//!     }
 //!     dropped = {
 //!         <address> = {
 //!             alarm = <number of the alarm because of which its packets are dropped>
@@ -95,6 +98,15 @@ pub struct DroppedSource {
     pub until: String,
 }
 
+/// How serious the alarms of a kind are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WatchedKind {
+    /// The kind.
+    pub kind: String,
+    /// `notice`, `warning`, `critical`, or `off`: it is not watched for.
+    pub severity: String,
+}
+
 /// Some of the alarms, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AlarmPage {
@@ -104,6 +116,8 @@ pub struct AlarmPage {
     pub last: u64,
     /// There are more after the last of these.
     pub more: bool,
+    /// All kinds. Empty if nothing is watched for, and from a daemon of an earlier version.
+    pub kinds: Vec<WatchedKind>,
     /// All sources whose packets are dropped.
     pub dropped: Vec<DroppedSource>,
     /// The alarms.
@@ -125,8 +139,12 @@ impl AlarmPage {
         }
         let mut page = Message::new().with("watching", boolean(self.watching));
         page.add_text("last", self.last);
-        let page = page.with("more", boolean(self.more)).with_section("dropped", dropped);
-        page.with_section("alarms", alarms)
+        let mut kinds = Message::new();
+        for WatchedKind { kind, severity } in &self.kinds {
+            kinds.add(kind, severity.as_str());
+        }
+        let page = page.with("more", boolean(self.more)).with_section("kinds", kinds);
+        page.with_section("dropped", dropped).with_section("alarms", alarms)
     }
 
     /// Reads the answer to `testudo-alarms`.
@@ -138,10 +156,16 @@ impl AlarmPage {
             let until = text(entry, "until")?.to_owned();
             Ok(DroppedSource { source: source.to_owned(), alarm: number(entry, "alarm")?, until })
         });
+        let kinds = message.section("kinds").into_iter();
+        let kinds = kinds.flat_map(|kinds| kinds.elements().iter().map(move |kind| (kinds, kind.name())));
+        let kinds = kinds.map(|(kinds, kind)| {
+            Ok(WatchedKind { kind: kind.to_owned(), severity: text(kinds, kind)?.to_owned() })
+        });
         Ok(Self {
             watching: read_boolean(message, "watching")?,
             last: number(message, "last")?,
             more: read_boolean(message, "more")?,
+            kinds: kinds.collect::<Result<_, Error>>()?,
             dropped: dropped.collect::<Result<_, Error>>()?,
             alarms: alarms
                 .map(|(number, alarm)| AlarmReport::from_message(number, alarm))
@@ -212,7 +236,10 @@ mod tests {
         let over = AlarmReport { sa: None, sources: Vec::new(), ..over };
         let until = "2026-01-01T00:10:00Z".to_owned();
         let dropped = vec![DroppedSource { source: "2001:db8::1".into(), alarm: 7, until }];
-        let page = AlarmPage { watching: true, last: 8, more: false, dropped, alarms: vec![alarm, over] };
+        let kind = |kind: &str, severity: &str| WatchedKind { kind: kind.into(), severity: severity.into() };
+        let kinds = vec![kind("replay-burst", "warning"), kind("spi-scan", "off")];
+        let alarms = vec![alarm, over];
+        let page = AlarmPage { watching: true, last: 8, more: false, kinds, dropped, alarms };
         assert_eq!(AlarmPage::from_message(&page.to_message()).unwrap(), page);
         assert_eq!(
             AlarmPage::from_message(&AlarmPage::default().to_message()).unwrap(),
@@ -234,7 +261,8 @@ mod tests {
         };
         assert!(page(&Message::new(), &Message::new()).is_ok());
         let earlier = AlarmPage::from_message(&message().with_section("alarms", Message::new()));
-        assert_eq!(earlier.unwrap().dropped, []);
+        let earlier = earlier.unwrap();
+        assert_eq!((earlier.dropped, earlier.kinds), (vec![], vec![]));
         assert!(page(&empty, &Message::new()).is_err());
         assert!(page(&Message::new(), &empty).is_err());
     }

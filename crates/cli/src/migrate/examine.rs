@@ -170,5 +170,5 @@ fn watched(args: &MigrateArgs) -> Result<(String, Option<Watch>), Refusal> {
     for (side, socket) in args.daemons() {
         watch.add(side, socket).map_err(|end| Refusal::new(end.to_string(), end.remedy()))?;
     }
-    Ok(("by both testudods, from now on".to_owned(), Some(watch)))
+    Ok((watch.words(), Some(watch)))
 }

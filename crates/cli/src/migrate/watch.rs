@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 use testudo_alarms::Severity;
 use testudo_vici::Error;
-use testudo_vici::alarms::{AlarmPage, AlarmReport};
+use testudo_vici::alarms::{AlarmPage, AlarmReport, WatchedKind};
 use testudo_vici::client::Client;
 use testudo_vici::message::Message;
 
@@ -29,9 +29,9 @@ pub(super) enum CancelOn {
 }
 
 impl CancelOn {
-    fn includes(self, alarm: &AlarmReport) -> Result<bool, Error> {
-        let unknown = || answer_error("severity", &alarm.severity, "notice, warning or critical");
-        let severity = Severity::from_name(&alarm.severity).ok_or_else(unknown)?;
+    fn includes(self, severity: &str) -> Result<bool, Error> {
+        let unknown = || answer_error("severity", severity, "notice, warning or critical");
+        let severity = Severity::from_name(severity).ok_or_else(unknown)?;
         Ok(match self {
             Self::Warning => severity >= Severity::Warning,
             Self::Critical => severity >= Severity::Critical,
@@ -49,6 +49,8 @@ pub(super) enum WatchEnd {
     GoesOn { side: Side, alarm: Found },
     #[error("the {0}'s testudod does not watch")]
     Off(Side),
+    #[error("no alarm of the {0}'s testudod cancels: each kind is less serious, or off")]
+    Powerless(Side),
     #[error("the {side}'s testudod cannot be asked for alarms: {error}")]
     Silent { side: Side, error: Error },
 }
@@ -82,6 +84,7 @@ impl WatchEnd {
                 "wait until it has ended (testudo alarms --lasting there), or accept it with --cancel-on"
             }
             Self::Off(_) => "turn the watch on there, or accept that with --cancel-on never",
+            Self::Powerless(_) => "raise the severity of kinds in [alarms] there, or lower --cancel-on",
             Self::Silent { .. } => {
                 "check that testudod runs there and is reached, or accept that with --cancel-on never"
             }
@@ -100,6 +103,8 @@ struct Post {
     client: Client,
     /// The latest alarm that is known.
     last: u64,
+    /// The kinds whose alarms do not cancel, with their severities.
+    powerless: Vec<String>,
 }
 
 impl Watch {
@@ -112,13 +117,27 @@ impl Watch {
     pub(super) fn add(&mut self, side: Side, socket: &Path) -> Result<(), WatchEnd> {
         let client = Client::connect_within(socket, ANSWER_LIMIT);
         let client = client.map_err(|error| WatchEnd::Silent { side, error })?;
-        let mut post = Post { side, client, last: 0 };
+        let mut post = Post { side, client, last: 0, powerless: Vec::new() };
         let mut going_on = post.read(self.cancel_on)?.into_iter().filter(|alarm| alarm.ended.is_none());
         if let Some(alarm) = going_on.next() {
             return Err(WatchEnd::GoesOn { side, alarm: alarm.into() });
         }
         self.posts.push(post);
         Ok(())
+    }
+
+    /// What the report says: that both watch, and which alarms do not cancel.
+    pub(super) fn words(&self) -> String {
+        let mut words = "by both testudods, from now on".to_owned();
+        let alike =
+            self.posts.windows(2).all(|two| matches!(two, [one, other] if one.powerless == other.powerless));
+        for post in self.posts.iter().take(if alike { 1 } else { self.posts.len() }) {
+            let at = if alike { String::new() } else { format!(" of the {}", post.side) };
+            if !post.powerless.is_empty() {
+                words += &format!("; alarms{at} that do not cancel: {}", post.powerless.join(", "));
+            }
+        }
+        words
     }
 
     /// Looks for new alarms. Fails at the first one that cancels a migration, and when a daemon
@@ -150,10 +169,11 @@ impl Post {
             if !page.watching {
                 return Err(WatchEnd::Off(side));
             }
+            self.judge(page.kinds, cancel_on)?;
             let latest = page.alarms.iter().map(|alarm| alarm.number).max();
             self.last = self.last.max(latest.unwrap_or(page.last));
             for alarm in page.alarms {
-                if cancel_on.includes(&alarm).map_err(failed)? {
+                if cancel_on.includes(&alarm.severity).map_err(failed)? {
                     found.push(alarm);
                 }
             }
@@ -162,6 +182,21 @@ impl Post {
             }
         }
         Ok(found)
+    }
+
+    /// Which kinds do not cancel. A daemon of an earlier version does not tell.
+    fn judge(&mut self, kinds: Vec<WatchedKind>, cancel_on: CancelOn) -> Result<(), WatchEnd> {
+        let total = kinds.len();
+        // `off` is no severity.
+        let is_powerless =
+            |watched: &WatchedKind| !cancel_on.includes(&watched.severity).is_ok_and(|yes| yes);
+        let powerless = kinds.into_iter().filter(is_powerless);
+        self.powerless =
+            powerless.map(|watched| format!("{} ({})", watched.kind, watched.severity)).collect();
+        if total > 0 && self.powerless.len() == total {
+            return Err(WatchEnd::Powerless(self.side));
+        }
+        Ok(())
     }
 }
 

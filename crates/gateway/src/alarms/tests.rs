@@ -170,3 +170,15 @@ fn a_message_of_a_router_that_is_believed_raises_an_alarm_by_itself_if_it_is_imp
     world.alarms.path_mtu(PEER, LEAST_PLAUSIBLE_MTU - 1);
     assert_eq!(world.look(), [Kind::PathMtu]);
 }
+
+#[test]
+fn clients_are_told_how_serious_each_kind_is() {
+    let mut rules = Rules::default();
+    rules.of_mut(Kind::ClearText).unwrap().severity = None;
+    rules.of_mut(Kind::SpiScan).unwrap().severity = Some(Severity::Critical);
+    let kinds = Alarms::new(Some(rules)).page(0, Vec::new()).kinds;
+    let of = |kind: Kind| &*kinds.iter().find(|watched| watched.kind == kind.name()).unwrap().severity;
+    let found = [Kind::ClearText, Kind::SpiScan, Kind::ReplayBurst].map(of);
+    assert_eq!((kinds.len(), found), (Kind::COUNT, ["off", "critical", "warning"]));
+    assert_eq!(Alarms::new(None).page(0, Vec::new()).kinds, []);
+}

@@ -105,3 +105,41 @@ fn the_end_of_the_watch_is_noticed() {
     let (_dir, mut gone) = watch(vec![Some(page("yes", 0, &[]))], CancelOn::Critical);
     assert!(matches!(gone.look(), Err(WatchEnd::Silent { .. })));
 }
+
+fn with_kinds(kinds: &[(&str, &str)]) -> Option<Message> {
+    let kind = |(kind, severity): &(&str, &str)| WatchedKind {
+        kind: (*kind).to_owned(),
+        severity: (*severity).to_owned(),
+    };
+    let kinds = kinds.iter().map(kind).collect();
+    Some(AlarmPage { watching: true, kinds, ..AlarmPage::default() }.to_message())
+}
+
+/// What the report says of two daemons with these kinds.
+fn words(one: &[(&str, &str)], other: &[(&str, &str)]) -> String {
+    let [(_one, ours), (_other, theirs)] = [one, other].map(|kinds| daemon(vec![with_kinds(kinds)]));
+    let mut watch = Watch::new(CancelOn::Critical);
+    watch.add(Side::Source, &ours).unwrap();
+    watch.add(Side::Destination, &theirs).unwrap();
+    watch.words()
+}
+
+#[test]
+fn kinds_that_do_not_cancel_are_named() {
+    let (critical, less) = (("clear-text", "critical"), ("path-mtu", "warning"));
+    assert_eq!(words(&[critical], &[]), "by both testudods, from now on");
+    let expected = "by both testudods, from now on; alarms that do not cancel: path-mtu (warning)";
+    assert_eq!(words(&[critical, less], &[critical, less]), expected);
+    let expected = "by both testudods, from now on; alarms of the destination that do not cancel: \
+                 path-mtu (warning), spi-scan (off)";
+    assert_eq!(words(&[critical], &[less, critical, ("spi-scan", "off")]), expected);
+}
+
+#[test]
+fn a_daemon_none_of_whose_alarms_can_cancel_is_no_watch() {
+    let (_dir, socket) = daemon(vec![with_kinds(&[("clear-text", "off"), ("path-mtu", "warning")])]);
+    let refused = Watch::new(CancelOn::Critical).add(Side::Source, &socket);
+    assert!(matches!(refused, Err(WatchEnd::Powerless(Side::Source))), "{refused:?}");
+    let (_dir, socket) = daemon(vec![with_kinds(&[("clear-text", "off"), ("path-mtu", "warning")])]);
+    Watch::new(CancelOn::Warning).add(Side::Source, &socket).unwrap();
+}
