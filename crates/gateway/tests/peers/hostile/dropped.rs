@@ -2,19 +2,55 @@
 
 use crate::common::{Pair, SOON, Scenario};
 use std::net::IpAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 use testudo_lab::frames::{ESP, Random, Road, esp, octets};
 use testudo_lab::gateway::Kind;
 use testudo_lab::inject::Injector;
 use testudo_lab::topology::{Family, OUTER, Side, WIRE_PORTS};
 use testudo_lab::{Result, wait_until};
 
-const SETTINGS: &str = "[alarms]\nnever_drop = [\"203.0.113.0/24\"]\n[alarms.spi-scan]\ndrop_source = 600\n";
+/// Behind `run`, in the section of all alarms.
+const SETTINGS: &str = "never_drop = [\"203.0.113.0/24\"]\n[alarms.spi-scan]\ndrop_source = 600\n";
 const STRANGER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(198, 51, 100, 77));
 const OTHER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(198, 51, 100, 78));
 /// In `never_drop`.
 const SPARED: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(203, 0, 113, 9));
 /// Packets of a burst. The threshold is 16.
 const PACKETS: u64 = 64;
+
+/// A program for alarms, which writes down what it is told.
+struct Pager {
+    program: PathBuf,
+    dir: tempfile::TempDir,
+}
+
+impl Pager {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let program = dir.path().join("page");
+        // What a run is told appears at once.
+        let body = format!(
+            "#!/bin/sh\ncd {}\nenv | sort >new.$$\nmv new.$$ $TESTUDO_ALARM.$TESTUDO_ALARM_STATE\n",
+            dir.path().display()
+        );
+        std::fs::write(&program, body).unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+        Self { program, dir }
+    }
+
+    /// Waits until it is told of an alarm, and expects these variables among what it is told.
+    fn await_told(&self, number: u32, state: &str, expected: &[String]) {
+        let told = wait_until(&format!("the program to be told of alarm {number}"), SOON, || {
+            let told = std::fs::read_to_string(self.dir.path().join(format!("{number}.{state}")));
+            Ok(told.map_err(|error| error.to_string()))
+        })
+        .unwrap();
+        for line in expected {
+            assert!(told.lines().any(|found| found == line), "{line}: {told}");
+        }
+    }
+}
 
 struct Scanner<'a> {
     pair: &'a Pair,
@@ -74,7 +110,9 @@ impl Scanner<'_> {
 
 #[test]
 fn who_scans_is_dropped_at_the_port_unless_it_is_a_peer_or_is_to_be_spared() {
-    let pair = &Scenario::new("dropped", Kind::Testudo).settings(SETTINGS).start();
+    let pager = Pager::new();
+    let settings = format!("[alarms]\nrun = \"{}\"\n{SETTINGS}", pager.program.display());
+    let pair = &Scenario::new("dropped", Kind::Testudo).settings(settings.leak()).start();
     pair.up(Side::One);
     pair.ping_both_ways();
     let peer = Side::Two.outer(Family::V4);
@@ -85,6 +123,8 @@ fn who_scans_is_dropped_at_the_port_unless_it_is_a_peer_or_is_to_be_spared() {
     let passed = pair.dropped("unknown_spi");
     scanner.burst(STRANGER).unwrap();
     assert_eq!(pair.dropped("unknown_spi"), passed);
+    let about = ["KIND=spi-scan", "SEVERITY=warning"].map(|variable| format!("TESTUDO_ALARM_{variable}"));
+    pager.await_told(1, "raised", &about);
 
     scanner.scan(peer, "the peer to be spared", |scanner| {
         scanner.says(&format!("packets from {peer} are not dropped because of alarm "))
@@ -104,6 +144,7 @@ fn who_scans_is_dropped_at_the_port_unless_it_is_a_peer_or_is_to_be_spared() {
         Ok(if lasts { Err(scanner.alarms().to_string()) } else { Ok(()) })
     })
     .unwrap();
+    pager.await_told(1, "ended", &about);
     // Whom an operator has let in is not dropped again, not even by another alarm.
     scanner
         .scan(STRANGER, "the stranger to be spared", |scanner| scanner.says(": an operator has let them in"));
