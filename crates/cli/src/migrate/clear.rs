@@ -275,8 +275,8 @@ mod tests {
         assert!(matches!(found, Err(ClearError::Answered(answered)) if answered == to), "{found:?}");
     }
 
-    /// A command that never ends does not keep the others waiting for ever, and nobody but the owner
-    /// can open the file.
+    /// A command that never ends does not keep the others waiting for ever, and nobody but the
+    /// owner can open the file.
     #[test]
     fn one_tries_at_a_time_and_the_others_wait_for_a_while() {
         let dir = tempfile::tempdir().unwrap();

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpStream};
 use testudo_lab::capture::Capture;
-use testudo_lab::guest::Libvirt;
+use testudo_lab::guest::{Libvirt, Migrant};
 use testudo_lab::process::Process;
 use testudo_lab::topology::{Family, Side, WIRE_PORTS};
 use testudo_lab::{Topology, wait_until};
@@ -18,6 +18,8 @@ use testudo_qmp::Client;
 
 /// Octets a second of a migration that does not end while something happens to it.
 const SLOW: u64 = 2_000_000;
+/// More than the wire carries.
+const FAST: u64 = 1 << 30;
 /// Milliseconds that the virtual machine may pause for. QEMU before 9.0 does not mark the pages that
 /// an emulated processor writes between two rounds, if it has written them before: the destination
 /// gets old ones, and the guest crashes, without IPsec too. With this pause there is one round.
@@ -93,6 +95,25 @@ fn a_virtual_machine_moves_and_nothing_of_it_can_be_read() {
     assert!(done.stderr.contains("allowed migrate of \"web1\" to 192.0.2.2 by"), "{}", done.stderr);
     hosts.run_at_destination();
     spy.has_read_nothing_but(asks_for_the_connection);
+    would_be_read_without_protection(&hosts);
+}
+
+/// It moves back between addresses that no policy has: then the secret is found.
+fn would_be_read_without_protection(hosts: &Hosts) {
+    let source = Migrant::expect(&hosts.t.gw1, NAME, SECRET).unwrap();
+    let all = Capture::everything_fast(&hosts.t.wire).unwrap();
+    let address = SocketAddr::new(Side::One.outer(Family::V6), hosts::PORT);
+    let uri = json!({ "uri": format!("tcp:{address}") });
+    let [mut from, mut to] =
+        [&hosts.destination, &source].map(|migrant| Client::connect(migrant.monitor(), LIMIT).unwrap());
+    to.execute("migrate-incoming", uri.clone()).unwrap();
+    from.execute("migrate", uri).unwrap();
+    wait_until("the migration in clear", LIMIT, || {
+        let migration = from.execute("query-migrate", json!({})).unwrap();
+        Ok(if migration["status"] == "completed" { Ok(()) } else { Err(migration.to_string()) })
+    })
+    .unwrap();
+    assert!(all.stop().unwrap().contains(SECRET.as_bytes()).unwrap());
 }
 
 /// A TCP segment to the migration port with the flag SYN, without options and data.
@@ -158,6 +179,25 @@ fn a_virtual_machine_moves_by_several_connections() {
     assert!(done.status.success(), "{report:#}");
     assert_eq!(report["multifd"], json!({ "channels": 2, "why": "--multifd 2" }));
     hosts.run_at_destination();
+}
+
+/// Nothing is lost, or in clear, between the old keys and the new ones.
+#[test]
+#[ignore = "make test-all: a combination of what others prove"]
+fn a_virtual_machine_moves_while_its_sa_gets_new_keys() {
+    let hosts = Hosts::start("migrate-rekeyed");
+    hosts.slow("16mbit");
+    let spy = Spy::on(&hosts.t);
+    let migration = hosts.begin(FAST, &["--downtime", PAUSE]);
+    hosts.rekey();
+    hosts.hurry();
+    let (report, succeeded) = ended(migration);
+    assert!(succeeded, "{report:#}");
+    // They are counted for one SA.
+    let expected = (&json!("destination"), &Value::Null);
+    assert_eq!((&report["runs_at"], &report["packets"]), expected, "{report:#}");
+    hosts.run_at_destination();
+    spy.has_read_nothing_but(asks_for_the_connection);
 }
 
 #[test]

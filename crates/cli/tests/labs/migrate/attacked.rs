@@ -1,12 +1,9 @@
 //! Migrations with attackers on the wire, whom both testudods watch for.
 
 use super::hosts::{Hosts, ended, report};
-use super::{PAUSE, SLOW, at_the_source_after};
+use super::{FAST, PAUSE, SLOW, at_the_source_after};
 use serde_json::json;
-use testudo_lab::topology::Side;
-
-/// Octets a second: the wire is the limit.
-const FAST: u64 = 1 << 30;
+use testudo_lab::topology::{Family, Side};
 
 /// With `--cancel-on never` nobody asks for alarms: the daemons raise them all the same, and none
 /// of the attacks keeps the virtual machine from moving. The sender of its memory is lied to about
@@ -48,6 +45,21 @@ fn an_alarm_cancels() {
     assert_eq!(refused["result"], "refused", "{refused:#}");
     let found = refused["requirements"][3]["found"].as_str().unwrap();
     assert!(found.starts_with("an alarm goes on at the destination: forged-packets, CHILD_SA #"), "{found}");
+    drop(attacker);
+    a_critical_alarm_at_the_source_cancels(&hosts);
+}
+
+/// By default. The other one, which may still go on, is a warning.
+fn a_critical_alarm_at_the_source_cancels(hosts: &Hosts) {
+    let migration = hosts.begin(SLOW, &[]);
+    let _attacker = hosts.attack("arp", Side::One);
+    let cancelled = at_the_source_after("cancelled", migration);
+    let reason = cancelled["reason"].as_str().unwrap();
+    let peer = Side::Two.outer(Family::V4);
+    assert!(reason.starts_with(&format!("alarm at the source: address-spoofing, {peer}: ")), "{reason}");
+    let watched = cancelled["requirements"][3]["found"].as_str().unwrap();
+    assert!(watched.contains("alarms that do not cancel: replay-burst (warning), "), "{watched}");
+    hosts.run_at_source();
 }
 
 /// A daemon that does not watch is no protection.

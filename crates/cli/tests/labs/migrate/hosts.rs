@@ -197,6 +197,25 @@ impl Hosts {
         process
     }
 
+    /// Gives the Child SA new keys, and waits until both hosts have the new one alone.
+    pub(crate) fn rekey(&self) {
+        let spis = |daemon: &Testudo| -> testudo_lab::Result<Vec<Option<String>>> {
+            let sas = daemon.swanctl().list_sas()?;
+            let children = sas.iter().flat_map(|sa| &sa.children);
+            Ok(children.map(|child| child.get("spi-in").map(str::to_owned)).collect())
+        };
+        let before = self.daemons.each_ref().map(|daemon| spis(daemon).unwrap());
+        self.daemons[0].swanctl().run(["--rekey", "--child", "lab"]).unwrap();
+        for (daemon, before) in self.daemons.iter().zip(before) {
+            wait_until("the new SA alone", LIMIT, || {
+                let now = spis(daemon)?;
+                let is_new = now.len() == 1 && now != before;
+                Ok(if is_new { Ok(()) } else { Err(format!("{now:?}, before {before:?}")) })
+            })
+            .unwrap();
+        }
+    }
+
     /// Both testudods have been told that the path takes so many octets, or a number that begins
     /// so, and then that the migration has ended.
     pub(crate) fn forget_the_path(&self, mtu: &str) {
