@@ -193,9 +193,9 @@ fn migrate(args: &MigrateArgs, to: SocketAddr) -> Result<(Report, bool), Migrate
     } else if let Err(error) = transfer::set_up(&mut source, &mut destination, &wishes) {
         report.end(&End::Failed(error.to_string()));
         report.settle(settle::settle(&mut source, &mut destination, false));
-    } else if let Err(error) = transfer::begin(&mut source, &mut destination, to) {
-        report.end(&End::Failed(error.to_string()));
-        let fenced = transfer::withdraw(&mut source, &mut destination);
+    } else if let Err(failed) = transfer::begin(&mut source, &mut destination, to) {
+        report.end(&End::Failed(failed.1.to_string()));
+        let fenced = transfer::withdraw(&mut source, &mut destination, &failed);
         report.settle(settle::settle(&mut source, &mut destination, fenced));
         report.actions.splice(0..0, fenced.then(|| settle::FENCED.to_owned()));
     } else {

@@ -12,12 +12,13 @@ use nix::fcntl::OFlag;
 use nix::sys::socket::{
     AddressFamily, SockFlag, SockProtocol, SockType, SockaddrStorage, bind, setsockopt, socket, sockopt,
 };
+use nix::unistd::geteuid;
 use segment::Ports;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -41,8 +42,8 @@ const DAEMON_LIMIT: Duration = Duration::from_secs(10);
 const LARGEST: usize = 1 << 16;
 /// Beside the socket of the source's testudod, where only root may write.
 const LOCK: &str = "migration-probe.lock";
-/// Another command needs five seconds.
-const LOCK_LIMIT: Duration = Duration::from_secs(60);
+/// Another command needs up to five seconds: sixty of them, one after the other.
+const LOCK_LIMIT: Duration = Duration::from_secs(300);
 
 /// What became of a packet in clear.
 #[derive(Debug, PartialEq, Eq)]
@@ -121,7 +122,9 @@ fn alone(socket: &Path, limit: Duration) -> Result<File, UntriedError> {
     let path = socket.with_file_name(LOCK);
     let mut options = OpenOptions::new();
     let options = options.write(true).create(true).truncate(false).mode(0o600);
-    let opened = options.custom_flags(OFlag::O_NOFOLLOW.bits()).open(&path);
+    // A stranger's FIFO of that name would keep this waiting.
+    let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
+    let opened = options.custom_flags(flags.bits()).open(&path).and_then(only_ours);
     let file = match opened {
         Ok(file) => file,
         Err(error) => return Err(UntriedError::Lock { path, error }),
@@ -135,6 +138,13 @@ fn alone(socket: &Path, limit: Duration) -> Result<File, UntriedError> {
             Err(TryLockError::Error(error)) => return Err(UntriedError::Lock { path, error }),
         }
     }
+}
+
+/// Refuses what another user may have made, or may lock.
+fn only_ours(file: File) -> io::Result<File> {
+    let found = file.metadata()?;
+    let is_ours = found.is_file() && found.uid() == geteuid().as_raw() && found.mode() & 0o077 == 0;
+    is_ours.then_some(file).ok_or_else(|| io::Error::other("a file of this user with mode 0600 was expected"))
 }
 
 /// What both testudods have dropped of clear text while no answer was heard. Another packet at the
@@ -248,6 +258,7 @@ fn open(from: SocketAddr, kind: SockType) -> Result<OwnedFd, nix::Error> {
 mod tests {
     use super::super::scripted;
     use super::*;
+    use std::fs::Permissions;
     use std::os::unix::fs::PermissionsExt;
 
     /// Nothing protects what a host sends itself.
@@ -284,11 +295,15 @@ mod tests {
         let first = alone(&socket, Duration::ZERO).unwrap();
         assert_eq!(first.metadata().unwrap().permissions().mode() & 0o777, 0o600);
         let busy = alone(&socket, 2 * POLL).unwrap_err().to_string();
-        assert!(busy.starts_with("other commands have been trying for 60 seconds: "), "{busy}");
+        assert!(busy.starts_with("other commands have been trying for 300 seconds: "), "{busy}");
         drop(first);
-        alone(&socket, Duration::ZERO).unwrap();
+        // A process that another test begins may hold a copy of it for a moment.
+        alone(&socket, LOCK_LIMIT).unwrap();
         let missing = alone(&dir.path().join("none/vici.sock"), Duration::ZERO).unwrap_err().to_string();
         assert!(missing.contains("none/migration-probe.lock: "), "{missing}");
+        std::fs::set_permissions(dir.path().join(LOCK), Permissions::from_mode(0o644)).unwrap();
+        let strange = alone(&socket, Duration::ZERO).unwrap_err().to_string();
+        assert!(strange.ends_with("a file of this user with mode 0600 was expected"), "{strange}");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use testudo_vici::codec::{Deframer, Packet};
 use testudo_vici::message::Message;
 
 /// How long a scripted QEMU is waited for. Nothing depends on it but how long a test takes.
-pub(super) const LIMIT: Duration = Duration::from_millis(500);
+pub(super) const LIMIT: Duration = Duration::from_secs(2);
 
 /// A QEMU whose monitor returns this to each command; `None`: it does not answer.
 pub(super) fn qemu(

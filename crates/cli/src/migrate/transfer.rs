@@ -138,20 +138,32 @@ pub(super) fn set_up(source: &mut Vm, destination: &mut Vm, wishes: &Wishes) -> 
     Ok(())
 }
 
-/// Begins.
-pub(super) fn begin(source: &mut Vm, destination: &mut Vm, to: SocketAddr) -> Result<(), Error> {
+/// Begins. Fails with the side that did not do its part.
+pub(super) fn begin(source: &mut Vm, destination: &mut Vm, to: SocketAddr) -> Result<(), (Side, Error)> {
     let uri = json!({ "uri": format!("tcp:{to}") });
-    destination.execute("migrate-incoming", uri.clone())?;
-    source.execute("migrate", uri).map(drop)
+    let listens = destination.execute("migrate-incoming", uri.clone());
+    listens.map_err(|error| (Side::Destination, error))?;
+    source.execute("migrate", uri).map(drop).map_err(|error| (Side::Source, error))
 }
 
-/// Takes a begin back that has failed. The destination may listen, and a source that has not
-/// answered may begin later: its monitor takes commands in order, so it cancels then. Returns
-/// whether the destination is fenced.
-pub(super) fn withdraw(source: &mut Vm, destination: &mut Vm) -> bool {
-    let fenced = destination.execute("stop", json!({})).is_ok();
-    // Its state, which is looked at next, shows whether this has worked.
-    let _ = source.execute(CANCEL, json!({}));
+/// Takes a begin back that has failed in this way. The destination may listen, and a source that
+/// has not answered may begin later: its monitor takes commands in order, so it cancels then. Who
+/// refuses will not begin. Returns whether the destination is fenced.
+pub(super) fn withdraw(source: &mut Vm, destination: &mut Vm, (side, error): &(Side, Error)) -> bool {
+    if matches!(error, Error::Refused { .. }) {
+        return false;
+    }
+    // A virtual machine that runs there has come by itself, or with somebody else.
+    let fenced = destination.state() == State::Incoming && destination.execute("stop", json!({})).is_ok();
+    if let (true, State::Stopped(_)) = (fenced, destination.state()) {
+        // It has just loaded everything. If this fails, the end of the migration repeats it.
+        let _ = destination.execute("cont", json!({}));
+        return false;
+    }
+    if *side == Side::Source {
+        // Its state, which is looked at next, shows whether this has worked.
+        let _ = source.execute(CANCEL, json!({}));
+    }
     fenced
 }
 

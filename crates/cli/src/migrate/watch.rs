@@ -81,10 +81,12 @@ impl WatchEnd {
     pub(super) fn remedy(&self) -> &'static str {
         match self {
             Self::Alarm { .. } | Self::GoesOn { .. } => {
-                "wait until it has ended (testudo alarms --lasting there), or accept it with --cancel-on"
+                "wait until it has ended (testudo alarms --lasting there), or accept it with --cancel-on never"
             }
             Self::Off(_) => "turn the watch on there, or accept that with --cancel-on never",
-            Self::Powerless(_) => "raise the severity of kinds in [alarms] there, or lower --cancel-on",
+            Self::Powerless(_) => {
+                "raise the severity of kinds in [alarms] there, or choose --cancel-on warning or never"
+            }
             Self::Silent { .. } => {
                 "check that testudod runs there and is reached, or accept that with --cancel-on never"
             }

@@ -123,13 +123,15 @@ fn a_begin_that_has_failed_is_taken_back() {
         (command != "migrate").then(|| json!({}))
     });
     let (_other, mut destination) = scripted::qemu(Side::Destination, move |command| {
-        also.send(("destination", command.to_owned())).unwrap();
-        Some(json!({}))
+        if command != "query-status" {
+            also.send(("destination", command.to_owned())).unwrap();
+        }
+        waiting(command)
     });
     let to = "192.0.2.2:49152".parse().unwrap();
-    let error = begin(&mut source, &mut destination, to).unwrap_err();
-    assert!(matches!(error, Error::Timeout { .. }), "{error}");
-    assert!(withdraw(&mut source, &mut destination));
+    let failed = begin(&mut source, &mut destination, to).unwrap_err();
+    assert!(matches!(failed, (Side::Source, Error::Timeout { .. })), "{failed:?}");
+    assert!(withdraw(&mut source, &mut destination, &failed));
     let commands: Vec<_> = commands.try_iter().collect();
     let expected = [
         ("destination", "migrate-incoming"),
@@ -138,4 +140,32 @@ fn a_begin_that_has_failed_is_taken_back() {
         ("source", CANCEL),
     ];
     assert_eq!(commands, expected.map(|(side, command)| (side, command.to_owned())));
+}
+
+/// Somebody else has moved it meanwhile. Who refuses is told nothing more.
+#[test]
+fn a_virtual_machine_that_runs_there_is_not_stopped() {
+    let commands = |running: bool, error: Error| {
+        let (heard, commands) = mpsc::channel();
+        let also = heard.clone();
+        let (_one, mut source) = scripted::qemu(Side::Source, move |command| {
+            heard.send(command.to_owned()).unwrap();
+            Some(json!({}))
+        });
+        let (_other, mut destination) = scripted::qemu(Side::Destination, move |command| {
+            also.send(command.to_owned()).unwrap();
+            Some(json!({ "status": if running { "running" } else { "inmigrate" }, "running": running }))
+        });
+        assert!(!withdraw(&mut source, &mut destination, &(Side::Destination, error)) || !running);
+        commands.try_iter().filter(|command| command != "query-status").collect::<Vec<_>>()
+    };
+    let silent = || Error::Timeout { command: "migrate-incoming".to_owned(), limit: scripted::LIMIT };
+    assert_eq!(commands(true, silent()), Vec::<String>::new());
+    assert_eq!(commands(false, silent()), ["stop"], "the source was told nothing");
+    let refused = Error::Refused {
+        command: "migrate-incoming".to_owned(),
+        class: "GenericError".to_owned(),
+        desc: String::new(),
+    };
+    assert_eq!(commands(false, refused), Vec::<String>::new());
 }
