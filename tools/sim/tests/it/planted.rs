@@ -29,7 +29,7 @@ const LAST: &[(Plant, u64)] = &[
     (Plant::BlockBeforeStable, 68),
     (Plant::SameBlock, 0),
     (Plant::SameStripe, 6),
-    (Plant::NoLaneFloor, 84),
+    (Plant::NoLaneFloor, 120),
     (Plant::LaneOwnedTwice, 2),
     (Plant::MarkIgnored, 20),
     (Plant::SessionsNotTold, 6),
