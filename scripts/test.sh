@@ -7,6 +7,10 @@
 # failed".
 source "$(dirname "$0")/environment.sh"
 export PHASES="packages rust runner"
+case ${1:-run} in
+    run | steady | list | help | -h | --help) ;;
+    *) fail "\"$1\" is none of run, steady and list; scripts/test.sh --help tells what they do" ;;
+esac
 need_root
 need_kernel
 need_64_bit
