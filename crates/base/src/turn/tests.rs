@@ -128,6 +128,16 @@ fn fragments_take_no_turn() {
     }
 }
 
+/// The hash of a session: all of its packets have it, with either scheme.
+fn hash(session: u16) -> u64 {
+    Seen::of(key(), Spread::SessionRr, &datagram(session, 0, 100)).hash
+}
+
+/// True if the first packet of a session is a mark.
+fn is_mark(session: &u16) -> bool {
+    (hash(*session) >> 24).is_multiple_of(SESSIONS_ONE_IN)
+}
+
 /// A node that lets sessions take turns.
 struct Node {
     turns: Turns,
@@ -176,7 +186,6 @@ fn a_session_keeps_the_lane_of_its_first_packet() {
 #[test]
 fn a_session_whose_slot_another_one_has_goes_by_its_hash() {
     let mut node = Node::new();
-    let hash = |session| Seen::of(key(), Spread::SessionRr, &datagram(session, 0, 100)).hash;
     let slot = |session| hash(session) >> 8 & u64::from(SLOTS - 1);
     let other = (1..60_000).find(|session| slot(*session) == slot(0)).unwrap();
     assert!(node.count(Spread::SessionRr, &datagram(0, 0, 100)).is_some());
@@ -191,10 +200,8 @@ fn a_new_session_takes_the_lane_with_the_fewest_octets_of_four() {
     let mut chosen = [0; 4];
     for session in 0..2000 {
         let packet = datagram(session, 0, 100);
-        let hash = Seen::of(key(), Spread::SessionSqf, &packet).hash;
-        let named: [u8; 4] = hash.to_le_bytes()[4..].try_into().unwrap();
-        let is_mark = (hash >> 24).is_multiple_of(SESSIONS_ONE_IN);
-        let before = if is_mark { LaneQueues::default() } else { node.turns.lanes.clone() };
+        let named: [u8; 4] = hash(session).to_le_bytes()[4..].try_into().unwrap();
+        let before = if is_mark(&session) { LaneQueues::default() } else { node.turns.lanes.clone() };
         let Some(lane) = node.count(Spread::SessionSqf, &packet) else { continue };
         let least = named.map(|lane| before.0[usize::from(lane)]).into_iter().min();
         assert_eq!(Some(before.0[usize::from(lane.0)]), least, "{session}");
@@ -223,10 +230,6 @@ fn the_octets_of_a_lane_stop_at_their_bound() {
 #[test]
 fn a_mark_puts_the_octets_of_lanes_right() {
     let (mut whole, mut lossy) = (Node::new(), Node::new());
-    let is_mark = |session: &u16| {
-        let hash = Seen::of(key(), Spread::SessionSqf, &datagram(*session, 0, 100)).hash;
-        (hash >> 24).is_multiple_of(SESSIONS_ONE_IN)
-    };
     for session in 0..200 {
         for number in 0..5 {
             let packet = datagram(session, number, 100 * (number as u16 + 1));
@@ -240,7 +243,7 @@ fn a_mark_puts_the_octets_of_lanes_right() {
     assert_ne!(whole.turns, lossy.turns);
     let mark = (1000..2000).find(is_mark).unwrap();
     let both = [&mut whole, &mut lossy].map(|node| {
-        node.words.iter().for_each(|word| word.store(0, std::sync::atomic::Ordering::Relaxed));
+        node.sessions().clear();
         node.count(Spread::SessionSqf, &datagram(mark, 0, 100))
     });
     assert_eq!(both[0], both[1]);
@@ -281,10 +284,6 @@ fn nodes_that_follow_an_authority_agree_about_all_sessions() {
 #[test]
 fn only_the_first_packet_of_a_session_is_a_mark() {
     let mut node = Node::new();
-    let is_mark = |session: &u16| {
-        let hash = Seen::of(key(), Spread::SessionRr, &datagram(*session, 0, 100)).hash;
-        (hash >> 24).is_multiple_of(SESSIONS_ONE_IN)
-    };
     let marks: Vec<u16> = (0..1000).filter(is_mark).take(2).collect();
     for number in 0..10 {
         for session in &marks {
@@ -299,15 +298,11 @@ fn only_the_first_packet_of_a_session_is_a_mark() {
 #[test]
 fn a_session_that_comes_again_is_a_mark_again() {
     let mut node = Node::new();
-    let is_mark = |session: &u16| {
-        let hash = Seen::of(key(), Spread::SessionRr, &datagram(*session, 0, 100)).hash;
-        (hash >> 24).is_multiple_of(SESSIONS_ONE_IN)
-    };
     let mark = (0..1000).find(is_mark).unwrap();
     let first = node.count(Spread::SessionRr, &datagram(mark, 0, 100));
     (1000..1010).filter(|session| !is_mark(session)).for_each(|session| {
         node.count(Spread::SessionRr, &datagram(session, 0, 100));
     });
-    node.words.iter().for_each(|word| word.store(0, std::sync::atomic::Ordering::Relaxed));
+    node.sessions().clear();
     assert_eq!(node.count(Spread::SessionRr, &datagram(mark, 1, 100)), first);
 }
